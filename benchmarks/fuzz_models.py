@@ -27,6 +27,7 @@ import safetensors.numpy
 import scipy.sparse
 
 import onmf
+import reproduction.earlier_methods  # noqa: F401 (registers lefevre, guan and wang)
 from onmf import OnlineNMF
 from onmf.divergences import Mahalanobis
 from onmf.persistence.file import ModelFileError, sealed

@@ -29,6 +29,7 @@ import numpy as np
 import scipy.sparse
 
 import onmf
+import reproduction.earlier_methods  # noqa: F401 (registers lefevre, guan and wang)
 from onmf import OnlineNMF
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:2", "beta:0.5", "beta:1.5")

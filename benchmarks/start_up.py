@@ -76,8 +76,6 @@ for dtype in (np.float64, np.float32):
             "transform, sparse": lambda s=s: fit(s, "kl").transform(s),
             "BatchNMF, kl, sparse": lambda s=s: BatchNMF(5, divergence="kl", max_iter=3).fit(s),
             "kl, method paper": lambda x=x: fit(x, "kl", "paper"),
-            "squared_l2, method guan": lambda x=x: fit(x, "squared_l2", "guan"),
-            "huber, method wang": lambda x=x: fit(x, "huber", "wang"),
         }.items()
     }
 table = []

@@ -1,6 +1,6 @@
 """A contest: contestants learn the same task against the clock, and their dictionaries are judged when it is over.
 
-The library's methods are contestants here: the paper's (OL), the earlier ones it is compared with, and our own.
+The methods are contestants here: the paper's (OL), the earlier ones it is compared with, and our own.
 
 The clock runs while a contestant learns, not while samples are drawn or anything is looked at. It shows processor time
 for tasks of one thread, which neighbours and pauses of the machine do not affect, and wall time otherwise. Dictionaries
@@ -23,6 +23,7 @@ from sklearn.base import clone
 from onmf import BatchNMF, OnlineNMF, Progress, methods
 from onmf.data import Rows, Source
 from onmf.methods import Auto, Canonical, Choice, Paper
+from reproduction import earlier_methods
 from reproduction.arrays import Array, stacked
 
 READ = 200  # samples at a time
@@ -298,7 +299,7 @@ class Lefevre(Online):
     name, title, divergences = "ol-lef", "OL-Lef", ("is",)
 
     def method(self, n: int) -> Choice:
-        return methods.Lefevre(N=n)
+        return earlier_methods.Lefevre(N=n)
 
 
 class Guan(Online):
@@ -307,7 +308,7 @@ class Guan(Online):
     name, title, divergences, changes_units = "ol-guan", "OL-Guan", ("squared_l2",), False
 
     def method(self, n: int) -> Choice:
-        return methods.Guan()
+        return earlier_methods.Guan()
 
 
 class Wang(Online):
@@ -316,7 +317,7 @@ class Wang(Online):
     name, title, divergences, changes_units = "ol-wang", "OL-Wang", ("huber",), False
 
     def method(self, n: int) -> Choice:
-        return methods.Wang()
+        return earlier_methods.Wang()
 
 
 class Batch(Contestant):

@@ -22,6 +22,7 @@ import hypothesis
 import numpy as np
 import pytest
 
+import reproduction.earlier_methods  # noqa: F401 (methods of one's own: what holds for all methods holds for these)
 from onmf import BatchNMF, OnlineNMF, divergences, methods
 from onmf.cli import main as cli
 from onmf.divergences import find

@@ -9,7 +9,8 @@ import pytest
 
 from onmf import OnlineNMF, divergences
 from onmf.divergences import Divergence
-from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Guan, Lefevre, Paper, SparseSurrogate, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Choice, Paper, SparseSurrogate, Surrogate
+from reproduction.earlier_methods import Guan, Lefevre, Wang
 from tests.conftest import F, example_id, examples
 
 METHODS: dict[str, Choice] = {

@@ -279,5 +279,5 @@ def test_multiplicative_coefficients_stop_sample_by_sample(rng: np.random.Genera
     assert not found.iterations.max() % 10
     alone = Multiplicative(tol=1e-3, max_iter=1000, every=10).solve(Problem(get("huber:0.2"), X[7:8], W))
     np.testing.assert_allclose(alone.H[0], found.H[7], rtol=1e-10)
-    shrunk = Multiplicative(max_iter=200).solve(Problem(get("huber:0.2"), X, W, penalty=Penalty(lasso=0.1)))
+    shrunk = Multiplicative(max_iter=200).solve(Problem(get("huber:0.2"), X, W, penalty=Penalty(l1=0.1)))
     assert shrunk.H.sum() < found.H.sum()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "benchmarks").rglob("*.py"))
@@ -54,8 +54,7 @@ def imports_of(file: Path) -> list[tuple[str, list[str]]]:
 def answers() -> tuple[dict[str, tuple[int, str]], list[str]]:
     imports = [each for file in FILES for each in imports_of(file)]
     code = ASK_ALL.replace("sys.argv_imports", repr(json.dumps(imports)))
-    command = [sys.executable, "-c", code, json.dumps(PROGRAMS)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, check=False)
+    done = processes.run("-c", code, json.dumps(PROGRAMS), text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     said, missing = json.loads(done.stdout.splitlines()[-1])
     return said, missing

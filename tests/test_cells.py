@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from onmf._support.version import __version__
 from onmf.cli import main as cli
 from onmf.data import SourceError, examples, open_source
 from onmf.data.h5ad import H5ad
+from tests import processes
 from tests.conftest import spread
 
 anndata = pytest.importorskip("anndata")
@@ -248,7 +247,7 @@ for moment in (len(events) // 2, replaced, replaced + 1):
 
 
 def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one_and_a_full_disk_the_old(place: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True)
+    done = processes.run("-c", KILLED, text=True)
     full, finished, *killed = done.stdout.splitlines()
     assert full == "full 2 True ['m', 'x.h5ad']"
     assert "onmf: cannot write a copy of x.h5ad with its coefficients: File too large.\n" in done.stderr

@@ -28,9 +28,11 @@ from onmf.cli import main as cli
 from onmf.data import Batches, SourceError, open_source, prefetch, shuffle, take
 from onmf.divergences import Huber, Mahalanobis
 from onmf.learner import Progress, learned
-from onmf.methods import EM, Auto, Canonical, Paper, Surrogate, Wang
+from onmf.methods import EM, Auto, Canonical, Paper, Surrogate
 from onmf.methods.base import Growing
 from onmf.persistence.file import ModelFileError
+from reproduction.earlier_methods import Wang
+from tests import processes
 
 from .conftest import LogCosh, Soft, require_same_learning, spread
 
@@ -351,8 +353,8 @@ with lock_file(Path(sys.argv[1])):
 
 def test_a_lock_of_another_process_is_named_and_blocks_nobody_after_a_kill(tmp_path: Path) -> None:
     run = tmp_path / ("run" * 80)  # a name as long as they get
-    command = [sys.executable, "-c", KILLED_WITH_THE_LOCK, str(run)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    pipe = subprocess.PIPE
+    with processes.start("-c", KILLED_WITH_THE_LOCK, run, stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None
         pid = other.stdout.readline().strip()
         with pytest.raises(ModelFileError, match=f"is being written by process {pid}; wait"):
@@ -650,14 +652,8 @@ def command(
 
 def started(*arguments: object, **pipes: Any) -> subprocess.Popen[str]:
     """``onmf`` in a process of its own, which can be killed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "onmf", *map(str, arguments)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
-        **pipes,
-    )
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE} | pipes
+    return processes.start("-m", "onmf", *arguments, text=True, **pipes)
 
 
 def last_written(path: Path) -> int:

@@ -28,6 +28,7 @@ from onmf.cli.demo import photograph as demo
 from onmf.learner import Progress
 from onmf.methods import Canonical, Paper
 from onmf.model.sets import INITS
+from tests import processes
 from tests.conftest import Run
 
 ONMF = Path(sys.executable).with_name("onmf")
@@ -582,13 +583,8 @@ class Running:
 
     def __init__(self, *arguments: object) -> None:
         environment = ENVIRONMENT | {"FORCE_COLOR": "1"}  # so that the progress line is written to a pipe, too
-        self.process = subprocess.Popen(
-            [str(ONMF), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # even where pytest ignores it
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = processes.start("-m", "onmf", *arguments, env=environment, **pipes)
         self.error = b""
 
     def __enter__(self) -> Running:

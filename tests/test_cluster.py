@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from onmf import Checkpoint, OnlineNMF
 from onmf.data import SourceError
 from onmf.distributed import partitioned, window, worker
 from tests.conftest import Run, require_same_learning
+from tests.mortal import Deadly, Slow
 from tests.test_rounds import F, K, samples, spoilt
 
 ROWS = 900
@@ -37,7 +37,7 @@ PHASES = ("read", "facts", "start", "state", "exchange", "learn", "merge", "fini
 FORKED = {"distributed.worker.multiprocessing-method": "forkserver"}
 with dask.config.set(FORKED):  # workers are copies of a process that has imported what takes seconds to import
     get_mp_context().set_forkserver_preload(
-        ["distributed", "dask.array", "onmf", "onmf.distributed.worker", "onmf.coefficients.kernels.gram"]
+        ["distributed", "dask.array", "onmf.distributed.worker", "onmf.coefficients.kernels.gram", "tests.mortal"]
     )
 USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.timeouts.connect": "30s"}
 
@@ -96,33 +96,6 @@ def expected(data: Any) -> OnlineNMF:
     """What any cluster has to end with."""
     with dask.config.set(scheduler="sync"):
         return quick().fit(data)
-
-
-class Deadly:
-    """A task that kills its process the first so many times that it is called, wherever that is."""
-
-    def __init__(self, name: str, folder: Path, times: int = 1) -> None:
-        self.__name__, self.folder, self.times, self.real = name, folder, times, getattr(worker, name)
-
-    def __call__(self, *arguments: Any) -> Any:
-        for number in range(self.times):
-            try:
-                os.close(os.open(self.folder / f"{self.__name__}-{number}", os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                continue
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.real(*arguments)
-
-
-class Slow:
-    """A task that takes its time on one of two workers."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__, self.real = name, getattr(worker, name)
-
-    def __call__(self, *arguments: Any) -> Any:
-        time.sleep(0.05 * (os.getpid() % 2) + 0.01)
-        return self.real(*arguments)
 
 
 def quick_here(data: Any, **settings: Any) -> OnlineNMF:

@@ -19,6 +19,7 @@ import scipy.sparse
 
 import onmf
 from onmf.cli import main as cli
+from tests import processes
 
 X = np.random.default_rng(0).gamma(1.0, 1.0, (60, 6)) + 0.1
 Command = Callable[..., tuple[int, str]]
@@ -116,10 +117,14 @@ def test_an_absurd_parameter_is_refused_or_learnt_with(family: str) -> None:
 # In a process of its own
 
 
+ENVIRONMENT = os.environ | {"OPENBLAS_NUM_THREADS": "1", "FORCE_COLOR": "1", "COLUMNS": "200"}
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
 def process(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "FORCE_COLOR": "1", "COLUMNS": "200"}
-    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, **pipes)  # type: ignore[call-overload]
+    """Python from its very beginning, as its streams and its imports matter here."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, **PIPES | options)  # type: ignore[call-overload]
 
 
 def test_nobody_needs_to_read_what_is_printed(folder: Path) -> None:
@@ -162,8 +167,7 @@ def test_ctrl_c_during_imports_says_nothing(module: str) -> None:
 
 def test_a_second_ctrl_c_is_no_traceback_either(folder: Path) -> None:
     fit = ["-m", "onmf", "fit", "x.npy", "-k", "3", "--passes", 10**9, "--out", "m", "--checkpoint", "run"]
-    allowed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    with process(*fit, **allowed) as run:
+    with processes.start(*fit, env=ENVIRONMENT, **PIPES) as run:
         assert run.stderr is not None
         while b"/s" not in run.stderr.readline(300):
             assert run.poll() is None

@@ -83,8 +83,7 @@ for dtype in (np.float64, np.float32):
         for form in (scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.csc_matrix, read_only, wide):
             learn(form(S), divergence, shuffle=False)
             BatchNMF(3, divergence=divergence, max_iter=2).fit(form(S))
-    for divergence, method in [("kl", "em"), ("is", "lefevre"), ("squared_l2", "guan"), ("huber", "wang")]:
-        learn(X, divergence, method=method)
+    learn(X, "kl", method="em")
     learn(X, "squared_l2", method="paper:solver=constant")
 print(json.dumps({{kernel.__name__: [str(types) for types in kernel.signatures] for kernel in kernels()}}))
 """

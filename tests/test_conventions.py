@@ -24,7 +24,8 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from onmf import BatchNMF, OnlineNMF, Sets
 from onmf.divergences import Huber, Separable
-from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate, Wang
+from onmf.methods import Auto, Paper, SparseSurrogate, Surrogate
+from reproduction.earlier_methods import Wang
 from tests.conftest import F, require_scikit_learns_check, spread
 from tests.small import data, quick, small
 

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import BatchNMF, OnlineNMF
-from onmf.coefficients.kernels.dictionary import averaged_steps, packed_product
+from onmf import BatchNMF, OnlineNMF, methods
+from onmf.coefficients.kernels import packed_product
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence, Huber, ItakuraSaito, SquaredL2
-from onmf.methods import Guan, Lefevre, Method, Wang
+from onmf.methods import Method
+from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet, project_on_simplex
 from onmf.model.state import State
+from reproduction.earlier_methods import Guan, Lefevre, Wang, averaged_steps
 from tests.learning import updated
 
 K, F = 8, 40
@@ -43,6 +45,12 @@ def after(method: Method, divergence: Divergence, state: State, X: np.ndarray, H
     return updated(method, state, Problem(divergence, X, state.W), H)
 
 
+def test_they_are_methods_of_ones_own_and_no_part_of_the_library() -> None:
+    own = {name for name in methods.names() if methods.find(name).__module__ == "reproduction.earlier_methods"}
+    assert own == set(SERVES)
+    assert not any(hasattr(methods, name) for name in ("Lefevre", "Guan", "Wang"))
+
+
 @pytest.mark.parametrize("name", SERVES)
 def test_each_descends_and_ends_near_batch(name: str) -> None:
     X, W = problem(name)
@@ -65,16 +73,14 @@ def test_each_descends_and_ends_near_batch(name: str) -> None:
 # lefevre
 
 
-def test_lefevre_takes_n_from_fit_and_asks_for_it_in_a_stream() -> None:
+def test_lefevre_without_n_forgets_nothing() -> None:
     X, W = problem("lefevre", 300)
     settings: dict[str, Any] = {"divergence": "is", "init": W, "shuffle": False}
-    known, given, other = (
-        OnlineNMF(K, method=method, **settings).fit(X) for method in (Lefevre(), Lefevre(N=300), Lefevre(N=30))
+    without, whole, forgetful = (
+        OnlineNMF(K, method=method, **settings).fit(X) for method in (Lefevre(), Lefevre(r=1.0, N=30), Lefevre(N=30))
     )
-    np.testing.assert_array_equal(known.components_, given.components_)
-    assert not np.array_equal(known.components_, other.components_)
-    with pytest.raises(ValueError, match=r"lefevre needs N.*write method='lefevre:N=\.\.\.'"):
-        OnlineNMF(K, method="lefevre", **settings).partial_fit(X)
+    np.testing.assert_array_equal(without.components_, whole.components_)
+    assert not np.array_equal(without.components_, forgetful.components_)
 
 
 def test_lefevre_without_forgetting_is_one_batch_update() -> None:
@@ -167,6 +173,16 @@ def test_wangs_step_is_the_formula_of_its_paper() -> None:
         W /= np.maximum(np.linalg.norm(W, axis=1, keepdims=True), 1)
         state = after(method, divergence, state, x, h)
         np.testing.assert_allclose(state.W, W, rtol=1e-9, atol=1e-12)
+
+
+def test_wangs_gamma_is_an_l1_penalty_in_proportion_to_the_length_of_each_sample() -> None:
+    X, W = problem("wang", 12)
+    penalty = Wang(gamma=0.3).penalty(Penalties(l1_coefficients=0.1, l2_coefficients=0.2))
+    posed, H = Problem(Huber(0.2), X, W, penalty=penalty), np.ones((12, K))
+    lengths = np.linalg.norm(X, axis=1)
+    expected = (0.1 + 0.3 * lengths) * K + 0.5 * 0.2 * K
+    np.testing.assert_allclose(posed.objective(H, posed.fit(H)) - posed.loss(H, posed.fit(H)), expected)
+    assert Wang().penalty(Penalties()) == Penalty()
 
 
 def test_wang_restores_a_component_that_would_vanish() -> None:

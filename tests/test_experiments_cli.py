@@ -24,6 +24,7 @@ from reproduction.datasets.files import VARIABLE
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Synthetic
 from reproduction.trial import Trial
+from tests import processes
 
 # Sizes at which a run takes seconds; a process of its own is told the same.
 TINY = """
@@ -176,10 +177,10 @@ def test_faces_of_yale(tmp_path: Path) -> None:
 
 
 def test_a_killed_run_resumes_with_what_is_finished(tmp_path: Path, our_run: Path) -> None:
-    command = [sys.executable, "-c", TINY_PROGRAM, "synthetic", *OURS, "--out", str(tmp_path / "killed")]
+    command = ["-c", TINY_PROGRAM, "synthetic", *OURS, "--out", tmp_path / "killed"]
     parts, said = tmp_path / "killed" / "parts", tmp_path / "said"
     with said.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+        process = processes.start(*command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     deadline = time.monotonic() + 300
     while not list(parts.glob("*.json")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -12,6 +12,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import L1
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
+from reproduction.earlier_methods import PenaltyByLength
 from tests.conftest import example_id, examples
 
 F, K = 12, 4
@@ -280,7 +281,9 @@ def test_other_losses_raise_an_error_by_name_with_the_cure(divergence, rng: np.r
         InteriorPoint().solve(Problem(divergence, *problem(rng)))
 
 
-@pytest.mark.parametrize("penalty", [Penalty(0.0, 0.7), Penalty(0.0, 5.0), Penalty(lasso=0.3), Penalty(0.2, 0.7, 0.1)])
+@pytest.mark.parametrize(
+    "penalty", [Penalty(0.0, 0.7), Penalty(0.0, 5.0), PenaltyByLength(gamma=0.3), PenaltyByLength(0.2, 0.7, 0.1)]
+)
 def test_with_penalties_the_answer_is_that_of_linear_programming(penalty: Penalty, rng: np.random.Generator) -> None:
     X, W = problem(rng)
     posed = Problem(L1(), X, W, penalty=penalty)

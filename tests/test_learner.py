@@ -19,7 +19,7 @@ from onmf import OnlineNMF, Sets, load, save
 from onmf.data import Rows, rebatch
 from onmf.divergences import Divergence, Huber
 from onmf.learner.algorithm import NEW_SHARE, Reservoir
-from onmf.methods import EM, Canonical, Lefevre, Method, Paper, Surrogate
+from onmf.methods import EM, Canonical, Method, Paper, Surrogate
 from onmf.methods.base import Averaging, Growing
 from onmf.model.sets import DictionarySet
 from onmf.model.state import State
@@ -624,14 +624,6 @@ def test_constants_that_shape_the_statistics_are_refused_in_mid_stream_and_all_o
             model.partial_fit(X[30:])
             assert getattr(model.method_, constant) == values[constant]
             assert_sound(model, X)
-
-
-def test_lefevre_remembers_n_in_mid_stream(rng: np.random.Generator) -> None:
-    X = data(60, rng)
-    model = quick(Lefevre(), "is").fit(X)
-    assert model.method_ == Lefevre(N=60)
-    assert model.partial_fit(X).method_ == Lefevre(N=60)
-    assert model.set_params(method__N=30).partial_fit(X).method_ == Lefevre(N=30)
 
 
 def test_an_adapted_delta_goes_on_and_a_given_one_is_compared(rng: np.random.Generator) -> None:

@@ -452,10 +452,10 @@ def test_auto_looks_at_the_non_zeros_if_they_are_few_under_what_is_linear_at_zer
         y = np.array([0.5, 1.0, 2.0])
         np.testing.assert_allclose(get(divergence).d(np, np.zeros(3), y), get(divergence).slope_at_zero * y)
         for (k, features), density in (((3, 1000), 0.029), ((500, 10_000), 0.1)):  # too few for curvatures, or too many
-            assert methods.Auto().chosen(get(divergence), k, filled(features, density), None).name == "em"
+            assert methods.Auto().chosen(get(divergence), k, filled(features, density)).name == "em"
     for density in (0.03, 0.149):
-        assert methods.Auto().chosen(get(divergence), 3, filled(1000, density), None).name == expected
-    assert methods.Auto().chosen(get(divergence), 3, filled(1000, 0.15), None).name == "surrogate"
+        assert methods.Auto().chosen(get(divergence), 3, filled(1000, density)).name == expected
+    assert methods.Auto().chosen(get(divergence), 3, filled(1000, 0.15)).name == "surrogate"
     for stored in (np.asarray, scipy.sparse.csr_matrix):
         assert quick("auto", divergence).fit(stored(few)).method_.name == expected
         assert quick("auto", divergence).fit(stored(many)).method_.name == "surrogate"

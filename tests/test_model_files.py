@@ -10,7 +10,6 @@ import pickle
 import socket
 import stat
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from copy import deepcopy
@@ -30,10 +29,12 @@ from onmf import BatchNMF, DataError, OnlineNMF, Sets, __version__, load, method
 from onmf._support.atomic import WriteError, replacing
 from onmf.data import Rows
 from onmf.divergences import Divergence, Huber, KullbackLeibler, Mahalanobis
-from onmf.methods import EM, Adaptive, Auto, Canonical, Guan, Lefevre, Paper, SparseSurrogate, Surrogate, Wang
+from onmf.methods import EM, Adaptive, Auto, Canonical, Paper, SparseSurrogate, Surrogate
 from onmf.persistence import file as model_file
 from onmf.persistence.file import FORMAT, VERSION, ModelFileError
 from onmf.persistence.model import USUAL
+from reproduction.earlier_methods import Guan, Lefevre, Wang
+from tests import processes
 
 from .conftest import DISTINCT, F, LogCosh, Soft, example_id, examples, require_same_learning
 
@@ -441,7 +442,7 @@ def test_a_reader_finds_the_old_file_or_the_new_one_even_if_the_writer_is_killed
     for path, tau in zip(paths[:2], (1, 2), strict=True):
         save(OnlineNMF(40, init=init, method=f"paper:max_iter=1,tau={tau}").partial_fit(X), path)  # over a MB
     whole = {after_the_header(path) for path in paths[:2]}
-    with subprocess.Popen([sys.executable, "-c", SAVE_FOREVER, *map(str, paths)], stdout=subprocess.PIPE) as process:
+    with processes.start("-c", SAVE_FOREVER, *paths, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"saving\n"
         while not paths[2].exists():

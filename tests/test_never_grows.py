@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tests import processes
 
 TIMES = 10
 SMALL = {"parquet": 8000}  # samples, where its own readers need some to reach their size; else 2000
@@ -68,8 +68,8 @@ def write(kind: str, folder: Path) -> None:
 
 def peaks(kind: str, folder: Path, leaks: int = 0) -> Any:
     write(kind, folder)
-    command = [sys.executable, "-c", SCRIPT, kind, str(folder), str(SMALL.get(kind, 2000)), str(TIMES), str(leaks)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = processes.run("-c", SCRIPT, kind, folder, SMALL.get(kind, 2000), TIMES, leaks, text=True)
+    assert done.returncode == 0, done.stderr
     return map(int, done.stdout.split())
 
 

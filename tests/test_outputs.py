@@ -7,7 +7,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +34,7 @@ from onmf.data import (
     shuffle,
 )
 from onmf.data.base import Numbered, OnBad
+from tests import processes
 
 K, F, N = 3, 7, 250
 X = np.random.default_rng(0).gamma(2.0, 1.0, (N, K)) @ np.random.default_rng(1).random((K, F))
@@ -326,9 +326,7 @@ def test_standard_output_gets_the_rows_and_nothing_else(place: Path, model: Onli
 def command(*arguments: str) -> Any:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, "-m", "onmf", *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment
-    )
+    return processes.start("-m", "onmf", *arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import scipy.sparse
 
 import onmf
 from onmf.data import Source, SourceError, open_source
+from tests import processes
 
 X = np.random.default_rng(3).integers(0, 9, (23, 4)).astype(float)
 NAMES = ["a", "b", "c", "d"]
@@ -349,11 +350,13 @@ def test_full_batches_are_handed_on_while_the_pipe_is_silent(spelling: str) -> N
 
 def test_numbers_through_a_pipe_are_learnt_as_numbers_or_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(table(","))
-    command = f"cat x.csv | {sys.executable} -m onmf fit PATH -k 2 --seed 0 --batch-size 10 -o m"
+    fit = ["-k", 2, "--seed", 0, "--batch-size", 10, "-o", "m"]
 
     def run(path: str) -> subprocess.CompletedProcess[str]:
-        line = ["bash", "-c", command.replace("PATH", path)]
-        return subprocess.run(line, cwd=tmp_path, check=False, capture_output=True, text=True)
+        """``cat x.csv | onmf fit PATH ...``"""
+        cat = ["cat", "x.csv"]
+        with subprocess.Popen(cat, cwd=tmp_path, stdout=subprocess.PIPE) as content:
+            return processes.run("-m", "onmf", "fit", path, *fit, cwd=tmp_path, stdin=content.stdout, text=True)
 
     refused = run("-")
     assert refused.returncode == 2

@@ -12,12 +12,13 @@ from onmf.coefficients.problem import Problem, takes_sparse
 from onmf.divergences import L1, Alpha, Divergence, Huber, get
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box
+from reproduction.earlier_methods import PenaltyByLength
 from tests.conftest import DISTINCT, F, LogCosh, every_divergence, example_id, examples, spread
 
 K = 4
-PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.2), Penalty(lasso=0.2), Penalty(0.3, 0.1, 0.2)]
-every_penalty = pytest.mark.parametrize("penalty", PENALTIES, ids=["none", "l2", "l1", "lasso", "all"])
-SOME = [Penalty(0.5), Penalty(100.0), Penalty(0.0, 0.3), Penalty(0.5, 0.3), Penalty(lasso=0.3)]
+PENALTIES = [Penalty(), Penalty(l2=0.3), Penalty(l1=0.2), PenaltyByLength(gamma=0.2), PenaltyByLength(0.3, 0.1, 0.2)]
+every_penalty = pytest.mark.parametrize("penalty", PENALTIES, ids=["none", "l2", "l1", "by length", "all"])
+SOME = [Penalty(0.5), Penalty(100.0), Penalty(0.0, 0.3), Penalty(0.5, 0.3), PenaltyByLength(gamma=0.3)]
 every_choice_of_penalties = pytest.mark.parametrize("penalty", SOME, ids=str)
 linear_at_zero = pytest.mark.parametrize("name", ["kl", "hellinger", "alpha:2", "alpha:0.3", "squared_l2"])
 
@@ -142,7 +143,7 @@ def test_multiplicative_steps_end_at_newtons_penalised_solution(
 ) -> None:
     X, W = data(rng)
     problem = Problem(divergence, X / X.mean(), W, Box(1e-8), penalty)
-    solver = Multiplicative(max_iter=4000)
+    solver = Multiplicative(max_iter=6000)
     if isinstance(divergence, Alpha) and divergence.alpha <= 0:
         with pytest.raises(ValueError, match="Multiplicative takes no penalty under alpha"):
             solver.solve(problem)
@@ -182,7 +183,7 @@ def test_a_multiplicative_step_under_a_strong_penalty_does_not_oscillate(name: s
 def test_newton_with_penalties_is_as_good_as_scipy(divergence: Divergence, rng: np.random.Generator) -> None:
     X, W = data(rng)
     box = Box(1e-3, 1e8)
-    problem = Problem(divergence, X, W, box, Penalty(0.1, 0.2, 0.1))
+    problem = Problem(divergence, X, W, box, PenaltyByLength(0.1, 0.2, 0.1))
     found = Newton(tol=1e-9, max_iter=500).solve(problem)
     assert found.converged.all()
     for i, h in enumerate(found.H):

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 import onmf
+import onmf.coefficients.kernels
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproduction"
 FILES = sorted(FOLDER.rglob("*.py"))
 PUBLIC = {
     "onmf": set(onmf.__all__),
+    "onmf.coefficients": set(onmf.coefficients.__all__),
+    "onmf.coefficients.kernels": set(onmf.coefficients.kernels.__all__),
     "onmf.data": {*onmf.data.__all__, "examples"},
     "onmf.data.examples": None,  # every name that has no underscore
     "onmf.divergences": set(onmf.divergences.__all__),
@@ -45,6 +48,7 @@ def test_only_the_public_interface_is_imported(file: Path) -> None:
         "from onmf._support.arrays import Array",
         "import onmf.learner.run",
         "from onmf.methods import paper",
+        "from onmf.coefficients.kernels.gram import pack",
         "from onmf.data.base import recut",
         "def late():\n    from onmf import estimators",
     ],

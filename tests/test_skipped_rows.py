@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from onmf._support.skipping import Unread
 from onmf.cli import main as cli
 from onmf.data import Batches, Rows, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
 from onmf.data.in_memory import count_rows
+from tests import processes
 
 from .conftest import require_same_learning
 from .test_checkpoints import cut_short, resumed
@@ -134,10 +133,10 @@ def test_otherwise_it_is_named_by_source_and_row_with_the_cure(kind: str, piped:
 
 
 def test_a_pipe_of_the_system_goes_on_after_such_a_byte() -> None:
-    command = [sys.executable, "-m", "onmf", "fit", "text:-?hashed=64", *FIT, "m", "--on-error", "skip"]
+    command = ["-m", "onmf", "fit", "text:-?hashed=64", *FIT, "m", "--on-error", "skip"]
     content = texts()
     content[BAD] = spoilt(content[BAD])
-    result = subprocess.run(command, input=b"\n".join(content), capture_output=True, check=False)
+    result = processes.run(*command, given=b"\n".join(content))
     assert result.returncode == 0, result.stderr
     assert onmf.load("m").n_samples_seen_ == N - 1
 

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from onmf.cli import progress as watching
 from onmf.cli.output import uninterrupted
 from onmf.data import Rows, Source, Spec, open_source, register, registry, text
 from onmf.data.base import Numbered, OnBad, Sequential
+from tests import processes
 
 K, F = 2, 4
 X = np.random.default_rng(0).gamma(2.0, 1.0, (60, F)) + 0.1
@@ -45,13 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.Popen(
-        [sys.executable, "-m", "onmf", *map(str, arguments)],
-        text=True,
-        env=ENVIRONMENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # even where pytest ignores it
-        **pipes,
-    )
+    return processes.start("-m", "onmf", *arguments, text=True, env=ENVIRONMENT, **pipes)
 
 
 # What is said, and to whom

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from onmf import BatchNMF, OnlineNMF
 from onmf._support import threads
 from onmf.coefficients.problem import Problem
+from tests import processes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
 
@@ -527,8 +527,8 @@ print(queue, threads._size, memory - before)
 def test_nothing_is_queued_and_memory_stays_while_sound_is_learnt_and_transformed() -> None:
     """Cancelled helpers of nested blocks once filled the queue, and their arrays half a gigabyte per second."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
-    command = [sys.executable, "-c", WATCHED]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    done = processes.run("-c", WATCHED, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
     queue, size, grown = map(float, done.stdout.split())
     assert queue <= size
     assert grown < 150, f"{grown:.0f} MiB"

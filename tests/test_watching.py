@@ -23,6 +23,7 @@ import onmf
 from onmf.cli import main as cli
 from onmf.cli import terminal
 from onmf.cli.progress import JsonLog, Watch, watched
+from tests import processes
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
@@ -142,14 +143,7 @@ def test_a_reader_of_standard_error_who_goes_away_costs_no_results(folder: Path,
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "onmf", *map(str, ways[command]), "--log-every", "0.01s"],
-            stdout=subprocess.PIPE,
-            stderr=writing,
-            text=True,
-            check=False,
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-        )
+        done = processes.run("-m", "onmf", *ways[command], "--log-every", "0.01s", stderr=writing, text=True)
     finally:
         os.close(writing)
     assert done.returncode == 0
@@ -267,15 +261,9 @@ def test_metrics_without_their_library_name_the_cure(folder: Path, monkeypatch: 
 
 def test_a_stream_that_falls_silent_is_seen_to(tmp_path: Path) -> None:
     """Lines come while no batch does, with a rate that falls to zero."""
-    command = [sys.executable, "-m", "onmf", "fit", "-", "-k", "2", "--batch-size", "20", "--log-every", "0.1s"]
-    with subprocess.Popen(
-        [*command, "--out", tmp_path / "m.safetensors"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    ) as process:
+    command = ["-m", "onmf", "fit", "-", "-k", "2", "--batch-size", "20", "--log-every", "0.1s"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with processes.start(*command, "--out", tmp_path / "m.safetensors", text=True, **pipes) as process:
         assert process.stdin is not None
         assert process.stderr is not None
         for _ in range(65):

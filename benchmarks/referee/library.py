@@ -15,6 +15,7 @@ def online(**settings: Any) -> Any:
     """An ``OnlineNMF`` with these settings."""
     from onmf import OnlineNMF
 
+    _earlier_methods()
     return OnlineNMF(**settings)
 
 
@@ -35,10 +36,19 @@ def divergence(name: str, n_features: int) -> Any:
     return divergences.Mahalanobis(np.linalg.inv(0.7**distance))
 
 
+def _earlier_methods() -> None:
+    """Have lefevre, guan and wang registered; older trees have them in the library."""
+    from onmf import methods
+
+    if "guan" not in methods.names():
+        importlib.import_module("reproduction.earlier_methods")
+
+
 def names() -> tuple[set[str], set[str]]:
     """The names of all registered methods and divergences."""
     from onmf import divergences, methods
 
+    _earlier_methods()
     return set(methods.names()), set(divergences.names())
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.referee import library
-from benchmarks.referee.cases import BATCH, EXTRAS, Case
+from benchmarks.referee.cases import BATCH, EXTRAS, WAYS, Case
 from benchmarks.referee.data import Data, K, planted
 
 N, NEW = 200, 40
 ON_DASK = 8000  # samples, so that there are rounds of several shards
-SPECIAL = {("lefevre", "partial_fit"): f"lefevre:N={N}", ("em", "dask"): "em:tau=100"}  # the same for those two
+SPECIAL = {("lefevre", way): f"lefevre:N={N}" for way in WAYS} | {("em", "dask"): "em:tau=100"}  # N: one pass
 BATCHES = (40, 1, 10, 100, 49)  # of partial_fit
 Result = dict[str, Any]
 

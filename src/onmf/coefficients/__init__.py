@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 
 from onmf.coefficients.base import Coefficients, CoefficientSolver
+from onmf.coefficients.problem import Problem
 
 # A solver registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -26,6 +27,7 @@ __all__ = [
     "Multiplicative",
     "Newton",
     "Polyak",
+    "Problem",
     "Ratios",
     "find",
     "names",

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
+from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register

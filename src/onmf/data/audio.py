@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, numbered, reading
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, numbered, reading
+from onmf.data.files import matching, named
 from onmf.data.registry import register
 
 SUFFIXES = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus")

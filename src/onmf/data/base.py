@@ -1,6 +1,5 @@
 """The interface of sources of samples, and the helpers that they share."""
 
-import glob
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -238,33 +237,6 @@ def reading(where: str | Path, how: str, cure: str = "") -> Iterator[None]:
         cause = (" ".join(str(error).split()) or type(error).__name__).rstrip(".")
         cure = f"; {cure}" if cure and not isinstance(error, OSError) else ""
         raise SourceError(f"{where} cannot be read {how}: {cause}{cure}.") from None
-
-
-def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Path]:
-    """Return the file itself, the files that match a pattern, or those in a folder that have one of the suffixes.
-
-    ``deep`` also looks in the folder's own folders, except hidden ones and logs such as _delta_log.
-    """
-    if path.is_dir():
-        missing = f"has no files that end in {', '.join(suffixes)}"
-        found = [each for each in path.glob("**/*" if deep else "*") if each.suffix.lower() in suffixes]
-        if deep:
-            found = [each for each in found if not any(part[0] in "._" for part in each.relative_to(path).parts)]
-    else:
-        missing = "matches no files"
-        found = [path] if path.exists() else [Path(name) for name in glob.glob(str(path), recursive=True)]
-    files = sorted(each for each in found if not each.is_dir())
-    if not files:
-        raise SourceError(f"{path} {missing}; give a folder, or a pattern such as 'folder/*{suffixes[0]}'.")
-    return files
-
-
-def named(path: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Return files by names that stay the same when the folder moves: relative to it, or to where a pattern begins."""
-    folder = path
-    while glob.has_magic(str(folder)) or not folder.is_dir():
-        folder = folder.parent
-    return {file.relative_to(folder).as_posix(): file for file in files}
 
 
 def require_matrix(what: str | Path, X: Any, empty: bool = False) -> None:

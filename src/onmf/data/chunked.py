@@ -1,8 +1,10 @@
 """Chunked arrays on disk, read by slices of rows: Zarr and HDF5."""
 
+import json
 import logging
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,20 @@ from onmf.data.base import (
     require_matrix,
     require_unchanged,
 )
+from onmf.data.files import names_below, require_own, require_own_content
 from onmf.data.registry import register
 
 log = logging.getLogger("onmf")
 
 MOST_BYTES = 2**30  # of a chunk of Zarr
+ATTRIBUTES = ".zattrs"  # which may be of any kind
+METADATA = ("zarr.json", ".zarray", ".zmetadata", ".zgroup", ATTRIBUTES)
+# Codecs of Zarr that only compute; pickle would run what a file tells it to, and others are not known.
+CODECS = (  # noqa: SIM905
+    "adler32 astype base64 bitround blosc bytes bz2 categorize crc32 crc32c delta endian fixedscaleoffset fletcher32 "
+    "gzip jenkins_lookup3 json2 lz4 lzma msgpack2 packbits pcodec quantize sharding_indexed shuffle transpose "
+    "vlen-array vlen-bytes vlen-utf8 zfpy zlib zstd"
+).split()
 
 
 class Sliced(Sequential):
@@ -60,10 +71,11 @@ def zarr(path: Path, name: str | None = None) -> Source:
     """Open a Zarr array, or the one called ``name`` in a group."""
     import zarr as library
 
+    inside = path if name is None else path / name.replace("\\", "/").strip("/")
     with reading(path, "as Zarr"):
-        found = library.open(str(path), mode="r")
+        _require_known_codecs(path, inside)
+        found = library.open(path, mode="r")
         X = _array(found if name is None else found[name], path, "zarr")
-        inside = path if name is None else path / name
         witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
         if (bytes_needed := math.prod(X.chunks) * X.dtype.itemsize) > MOST_BYTES:
             raise SourceError(
@@ -73,25 +85,60 @@ def zarr(path: Path, name: str | None = None) -> Source:
         source = Sliced(str(inside), X, witness)
         part = X.shards or X.chunks  # what a file holds
         parts = math.prod(-(-length // step) for length, step in zip(X.shape, part, strict=True))
-        there = min(_parts_in(inside), parts) if inside.is_dir() else parts
+        files = sum(not each.startswith(".") and each != "zarr.json" for each in names_below(inside, path))
+        there = min(files, parts)
         require_filled(inside, X.shape, there * math.prod(part))
     _say_missing(inside, parts - there, parts, X.fill_value, "files are missing: copy it again")
     return source
 
 
-def _parts_in(folder: Path) -> int:
-    """Count the files of a Zarr array that hold chunks; the time of Zarr's own count grows with their square."""
-    return sum(not name.startswith(".") and name != "zarr.json" for _, _, names in os.walk(folder) for name in names)
+def _require_known_codecs(path: Path, inside: Path) -> None:
+    """Raise an error, before Zarr reads them, if the metadata of an array or of its groups name any other codec."""
+    folders = [inside, *(each for each in inside.parents if each.is_relative_to(path))]
+    for file in (folder / name for folder in folders for name in METADATA):
+        require_own(path, [file])
+        if file.name != ATTRIBUTES and file.is_file():
+            for codec in _codecs(json.loads(file.read_bytes())):
+                if str(codec).removeprefix("numcodecs.") not in CODECS:
+                    raise SourceError(
+                        f"{file} names the codec {codec!r}, which onmf does not run; write the array with another, "
+                        "such as zstd or blosc."
+                    )
+
+
+def _codecs(facts: Any) -> Iterator[Any]:
+    """Yield the names of the codecs of an array, or of all arrays that a group's consolidated metadata describe."""
+    if isinstance(facts, dict):
+        for key in ("compressor", "filters", "codecs"):
+            yield from _codec_names(facts.get(key))
+        yield from _codecs(facts.get("consolidated_metadata"))
+        if isinstance(members := facts.get("metadata"), dict):
+            for name, member in members.items():
+                if not name.endswith(ATTRIBUTES):
+                    yield from _codecs(member)
+
+
+def _codec_names(codecs: Any) -> Iterator[Any]:
+    for codec in codecs if isinstance(codecs, list) else [codecs]:
+        if isinstance(codec, dict):
+            yield from (codec[key] for key in ("id", "name") if key in codec)  # in formats 2 and 3
+            if isinstance(shard := codec.get("configuration"), dict):
+                yield from _codec_names(shard.get("codecs"))
+                yield from _codec_names(shard.get("index_codecs"))
+        elif codec is not None:
+            yield codec
 
 
 def open_hdf5(path: Path) -> Any:
-    """Open the file for reading; while another program may write to it, an error is raised."""
+    """Open the file for reading; one that leads to other files, or that is being written to, raises an error."""
     import h5py
 
     try:
-        return h5py.File(path, "r")
+        file = h5py.File(path, "r")
     except BlockingIOError:
         raise SourceError(f"{path} is open for writing in another program; close it there first.") from None
+    require_own_content(path, file)
+    return file
 
 
 @register("hdf5", [".h5", ".hdf5"], needs="h5py", extra="hdf5")

@@ -84,9 +84,9 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
     place = "X" if layer is None else f"layers/{layer}"
     if index not in (None, CELLS):
         raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
-    require_harmless(path, PROBE_SCRIPT, place, *([] if index is None else [index]))
     with reading(path, "as AnnData"):
-        file = open_hdf5(path)
+        file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
+        require_harmless(path, PROBE_SCRIPT, place, *([] if index is None else [index]))
         if "var" not in file or "_index" not in file["var"].attrs:
             raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
         genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
@@ -263,15 +263,17 @@ class H5ad(Output, suffixes=[".h5ad"]):
 
     def _put(self, part: str, key: str, value: Any, shape: tuple[int, int] | None = None) -> Any:
         """Write into one of the file's mappings, in place of the value of an older model; None only removes that."""
-        if part not in self.file:
+        import h5py
+
+        links = self.file.id.links
+        if not links.exists(part.encode()):
             self.file.create_group(part).attrs.update(DICT)
-        group = self.file[part]
-        if not hasattr(group, "create_dataset"):
-            raise ValueError(
-                f"{self.data} is in a format of anndata before 0.7; write it anew: "
-                "anndata.read_h5ad(name).write_h5ad(name)."
-            )
-        if key in group:
+        linked = links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD  # perhaps to another file
+        group = None if linked else self.file[part]
+        if not isinstance(group, h5py.Group):
+            what = f"keeps {part} elsewhere, behind a link" if linked else "is in a format of anndata before 0.7"
+            raise ValueError(f"{self.data} {what}; write it anew: anndata.read_h5ad(name).write_h5ad(name).")
+        if group.id.links.exists(key.encode()):
             del group[key]
         return None if value is None else _write(group, key, value, shape)
 

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.data.base import Numbered, OnBad, Source, SourceError, matching, named, reading
+from onmf.data.base import Numbered, OnBad, Source, SourceError, reading
+from onmf.data.files import matching, named
 from onmf.data.registry import register
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")  # any other might start a program, as PostScript does
 MOST_PIXELS = 50_000_000
 
 
@@ -54,7 +56,7 @@ class ImageFiles(Source):
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:
         from PIL import Image
 
-        with reading(path, "as a picture"), Image.open(path) as picture:
+        with reading(path, "as a picture"), Image.open(path, formats=FORMATS) as picture:
             same = _eight_bits(picture, path).convert(self.mode)
             self.size = self.size or same.size  # settled only now: a picture that breaks off has no size
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()

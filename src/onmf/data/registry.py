@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onmf.data.base import Source, SourceError, matching
+from onmf.data.base import Source, SourceError
 from onmf.data.columns import spelt
+from onmf.data.files import LINKS, matching, opening
 from onmf.data.pipes import is_pipe, name_of, require_texts
 
 Opener = TypeVar("Opener", bound=Callable[..., Source])
@@ -144,6 +145,8 @@ def register(
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
             raise TypeError(f"{name}: annotate every option as int, float, str, bool or list[str].")
+        if LINKS in options:
+            raise TypeError(f"{name}: every scheme has an option {LINKS}; choose another name.")
         if unknown := set(feature_options) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
@@ -199,7 +202,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
     scheme.require_library()
     if str(text).partition("?")[0] == "-":
         require_texts()
-    source = scheme.open(path, values, like)
+    with opening(options.get(LINKS)):
+        source = scheme.open(path, values, like)
     source.opened = None if is_pipe(path) else _text(scheme, path, options)
     return source
 
@@ -212,7 +216,8 @@ def each_file(text: str | Path) -> list[str]:
     scheme, path, options = _parsed(str(text))
     several = path.is_dir() and "folders" not in scheme.takes
     several |= glob.has_magic(str(path)) and not path.exists() and "patterns" not in scheme.takes
-    files = matching(path, scheme.suffixes) if several else [path]
+    with opening(options.get(LINKS)):
+        files = matching(path, scheme.suffixes) if several else [path]
     return [_text(scheme, file, options) for file in files]
 
 
@@ -264,11 +269,13 @@ def _by_suffix(path: str) -> Scheme:
 
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
-    """Return the options as the opener wants them."""
+    """Return the options as the opener wants them; it is not told of ``links``."""
     values = {}
     for name, value in options.items():
+        if name == LINKS:
+            continue
         if name not in scheme.options:
-            has = ", ".join(scheme.options) or "none"
+            has = ", ".join([*scheme.options, LINKS])
             raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
         kind = scheme.options[name]
         try:

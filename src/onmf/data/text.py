@@ -19,8 +19,9 @@ import numpy.typing as npt
 import scipy
 
 from onmf._support.skipping import Unread
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, matching, named, reading
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
 from onmf.data.columns import shown
+from onmf.data.files import matching, named
 from onmf.data.lines import JsonLines
 from onmf.data.pipes import lines
 from onmf.data.registry import Spec, register

@@ -76,8 +76,7 @@ class OnlineNMF(NMF):
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
-        stochastic projected subgradient steps, which the theorem is about. "lefevre", "guan", "wang": earlier methods,
-        for is, squared_l2 and huber alone, to compare with.
+        stochastic projected subgradient steps, which the theorem is about.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
         first batch sets the scale and the start.
@@ -326,7 +325,7 @@ class OnlineNMF(NMF):
             if begun is None:
                 host = batch.on_host()
                 require_valid_entries(host, rows, features.names)
-                begun = learner.begin(recipe, host, features, generators(self.random_state)[0], None, rows)
+                begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
             if self.on_error == "raise":

@@ -30,14 +30,7 @@ from onmf.samples import FEW_ENTRIES, Samples
 MOST_ENTRIES, ROBUST = 2**18, 2**19  # of the samples that a start is made of, where a GPU waits for it
 
 
-def begin(
-    recipe: Recipe,
-    batch: Samples,
-    features: Features,
-    rng: np.random.Generator,
-    n_samples: int | None,
-    rows: Any = None,
-) -> Learned:
+def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Generator, rows: Any = None) -> Learned:
     """Fix units, divergence, method and initial dictionary by the first batch, before anything is learnt from it.
 
     ``rows`` are the numbers of its samples, for messages.
@@ -51,7 +44,7 @@ def begin(
         raise ValueError(
             "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
         )
-    method = recipe.choice.chosen(divergence, recipe.n_components, batch, n_samples, recipe.device is not None)
+    method = recipe.choice.chosen(divergence, recipe.n_components, batch, recipe.device is not None)
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_fixed:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed components; use method 'auto'.")

@@ -135,7 +135,7 @@ def run(
                         if model is None:
                             first = batch.on_host()
                             require_valid_entries(first, rows, features.names)
-                            model = begin(recipe, first, features, drawing, source.n_samples, rows)
+                            model = begin(recipe, first, features, drawing, rows)
                             model = replace(model, skipped=skipped, source=source.spec)
                         learned, progress = step(recipe, model, batch, rows, position, total)
                     except DataError as error:

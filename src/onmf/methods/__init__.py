@@ -3,7 +3,12 @@
 import importlib
 import pkgutil
 
+from onmf._support.checks import require_at_least, require_whole
 from onmf.methods.base import Choice, Method
+from onmf.model.penalty import Penalties, Penalty
+from onmf.model.sets import DictionarySet
+from onmf.model.state import State
+from onmf.samples import Samples
 
 # A method registers itself when its module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -12,13 +17,10 @@ for _module in pkgutil.iter_modules(__path__):
 
 from onmf.methods.auto import Auto  # noqa: E402
 from onmf.methods.em import EM  # noqa: E402
-from onmf.methods.guan import Guan  # noqa: E402
-from onmf.methods.lefevre import Lefevre  # noqa: E402
 from onmf.methods.paper import Paper  # noqa: E402
 from onmf.methods.sparse_surrogate import SparseSurrogate  # noqa: E402
 from onmf.methods.steps import Adaptive, Canonical  # noqa: E402
 from onmf.methods.surrogate import Surrogate  # noqa: E402
-from onmf.methods.wang import Wang  # noqa: E402
 
 names, find, get = Choice.names, Choice.find, Choice.get
 
@@ -28,14 +30,18 @@ __all__ = [
     "Auto",
     "Canonical",
     "Choice",
-    "Guan",
-    "Lefevre",
+    "DictionarySet",
     "Method",
     "Paper",
+    "Penalties",
+    "Penalty",
+    "Samples",
     "SparseSurrogate",
+    "State",
     "Surrogate",
-    "Wang",
     "find",
     "get",
     "names",
+    "require_at_least",
+    "require_whole",
 ]

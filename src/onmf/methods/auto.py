@@ -35,12 +35,10 @@ class Auto(Choice, name="auto"):
     def __post_init__(self) -> None:
         self._made(Surrogate), self._made(EM)  # they check the constants
 
-    def chosen(
-        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
-    ) -> Method:
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, on_device: bool = False) -> Method:
         few = FEW_ON_DEVICE if on_device else FEW_ENTRIES
         if divergence.alpha_order is None or not batch.mostly_zeros(few):
-            return self._made(Surrogate).chosen(divergence, K, batch, n_samples)
+            return self._made(Surrogate).chosen(divergence, K, batch)
         if on_device:  # where there is no sparse surrogate
             return self._made(EM)
         curved = batch.density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * batch.shape[1] * K * (K + 1)

@@ -20,7 +20,6 @@ from onmf._support.registry import Constants
 from onmf.coefficients import CoefficientSolver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
 from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State, Sums
@@ -89,10 +88,8 @@ class Choice(Constants, kind="method"):
     masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
 
     @abstractmethod
-    def chosen(
-        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
-    ) -> Method:
-        """Return the method for K components, by the first batch and the length of the data, if known."""
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, on_device: bool = False) -> Method:
+        """Return the method for K components, by the first batch."""
 
     def for_shares(self) -> Choice:
         """Return the choice where the coefficients of a sample sum to one."""
@@ -147,9 +144,7 @@ class Method(Choice):
             "coefficients as it learns; use method 'auto', 'surrogate' or 'paper'."
         )
 
-    def chosen(
-        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
-    ) -> Method:
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, on_device: bool = False) -> Method:
         return self
 
     def continued(self, before: Method) -> Method:
@@ -311,32 +306,3 @@ class AveragingMethod(Method):
         """Return a method that forgets as fast as one stream would, all shards together."""
         forgetting = min(1 - (1 - self.forgetting) ** shards, 1 - 1e-9)
         return self.with_constants(forgetting=forgetting) if self.forgetting else self
-
-
-class SpecialisedMethod(Method):
-    """A method for one divergence that gives its components a size of its own, so that no penalty can change it."""
-
-    keeps_fixed: ClassVar[bool] = True
-    weighs: ClassVar[bool] = False
-    only: ClassVar[str]  # the name of the divergence
-
-    @abstractmethod
-    def serves(self, divergence: Divergence) -> bool:
-        """Tell whether it can learn this divergence."""
-
-    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
-        if not self.serves(divergence):
-            only = f"supports only the divergence {self.only!r}, not {divergence.name!r}"
-            return f"method {self.name!r} {only}; use method 'auto'."
-        reason = super().why_not(divergence, penalties, masked)
-        if reason is None and penalties.on_dictionary:
-            size = "it fixes the size of its components"
-            return f"method {self.name!r} takes no l1_dictionary or l2_dictionary: {size}; use method 'auto'."
-        return reason
-
-
-def component_sizes(W: Array, C: DictionarySet) -> Array:
-    """Return what components are divided by to have unit sum: their sums, or one if they are fixed."""
-    sums = np.maximum(W.sum(axis=1, keepdims=True), TINY)
-    sums[: C.fixed] = 1
-    return sums

@@ -82,9 +82,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     def growing(self) -> Growing:  # type: ignore[override]
         return SPARSE if self.sparse else DENSE
 
-    def chosen(
-        self, divergence: Divergence, K: int, batch: Samples, n_samples: int | None, on_device: bool = False
-    ) -> Method:
+    def chosen(self, divergence: Divergence, K: int, batch: Samples, on_device: bool = False) -> Method:
         undecided = self.sparse is None and (_takes_sparse(divergence) or batch.masked)
         return replace(self, sparse=batch.density < FEW_ENTRIES) if undecided else self
 

@@ -32,28 +32,25 @@ HALVINGS = 24
 
 @dataclass(frozen=True)
 class Penalty:
-    """(l2 / 2) ||h||^2 + (l1 + lasso ||x||) ||h||_1: the penalty on the coefficients of a sample."""
+    """(l2 / 2) ||h||^2 + l1 ||h||_1: the penalty on the coefficients of a sample."""
 
     l2: float = 0.0  # the m of the paper's Assumption 2
     l1: float = 0.0
-    lasso: float = 0.0  # relative to the sample's length, as Wang, Wang and Yeung have it
 
     def __post_init__(self) -> None:
-        require_at_least(0, l2=self.l2, l1=self.l1, lasso=self.lasso)
+        require_at_least(0, l2=self.l2, l1=self.l1)
 
     def __bool__(self) -> bool:
-        return bool(self.l2 or self.l1 or self.lasso)  # NumPy's numbers would give NumPy's truth
+        return bool(self.l2 or self.l1)  # NumPy's numbers would give NumPy's truth
 
     @property
     def linear(self) -> bool:
         """Does every unit of a coefficient cost the same?"""
-        return bool(self.l1 > 0 or self.lasso > 0)
+        return bool(self.l1 > 0)
 
     def per_unit(self, X: Samples) -> Array:
-        """Return l1 + lasso ||x|| per sample: (n, 1)."""
-        if not self.lasso:
-            return np.full((X.shape[0], 1), self.l1, dtype=X.dtype)
-        return self.l1 + self.lasso * np.sqrt(X.per_sample(np.square(X.values)))[:, None]
+        """Return the penalty on one unit of a coefficient, per sample: (n, 1)."""
+        return np.full((X.shape[0], 1), self.l1, dtype=X.dtype)
 
     def value(self, H: Array, per_unit: Array) -> Array:
         """Return the penalty per sample."""
