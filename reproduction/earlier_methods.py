@@ -11,12 +11,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from onmf.coefficients import Coefficients, CoefficientSolver, Descent, Multiplicative, Problem, iterate, precise_solver
-from onmf.coefficients.kernels import kernel, pack, packed_product
+from onmf.coefficients.kernels import cached_njit, kernel, pack, packed_product
 from onmf.divergences import Divergence
 from onmf.methods import DictionarySet, Method, Penalties, Penalty, Samples, State, require_at_least, require_whole
 
@@ -219,7 +218,7 @@ def _averaged_steps(W: Array, X: Array, H: Array, drawn: Counts, average: Array,
             average[k, f] /= weights
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit()
 def _project_on_simplex(w: Array) -> None:
     """Lower all entries by the same amount and drop those below zero, until none is (Michelot 1986)."""
     least = w[0]

@@ -31,6 +31,7 @@ _allowed = 1
 _pool: ThreadPoolExecutor | None = None
 _size = max(1, (os.cpu_count() or 1) - 1)  # threads of the pool
 _busy = 0  # those that have been given work
+_learning: dict[int, int] = {}  # the models that learn now, and the block of each, by their identities
 
 
 @cache
@@ -157,10 +158,37 @@ def _released() -> None:
         _busy -= 1
 
 
+class alone:
+    """A block in which a model learns: it raises an error if the model is in another such block.
+
+    Blocks are known by what is here, not by the model, which is pickled and copied as ever.
+    """
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: object) -> None:
+        self.model = id(model)
+
+    def __enter__(self) -> None:
+        if _learning.setdefault(self.model, id(self)) != id(self):  # one step, which no other thread can cut in two
+            raise RuntimeError(
+                "This model is learning already, and a model learns in one thread at a time: hold a lock of your own "
+                "around fit and partial_fit, or give every thread a model of its own."
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self.__del__()
+
+    def __del__(self) -> None:  # Ctrl-C on the way in or out leaves a block without its exit
+        if _learning.get(self.model) == id(self):
+            del _learning[self.model]
+
+
 def _forget_threads() -> None:
     """Start anew in a forked child, which has none of its parent's threads and may have inherited a held lock."""
     global _pool, _lock, _busy
     _pool, _lock, _busy = None, Lock(), 0
+    _learning.clear()
 
 
 if hasattr(os, "register_at_fork"):

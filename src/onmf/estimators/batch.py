@@ -144,16 +144,17 @@ class BatchNMF(NMF):
         if penalties and divergence.multiplicative_slope is None:
             raise ValueError(f"BatchNMF has no penalties under {divergence.name} with its parameter; use OnlineNMF.")
         C = replace(sets.dictionaries, fixed=count(self.fixed))
-        before = self._learned
-        try:
-            with threads.taken_from_blas():
-                self._factorise(X, units, divergence, features, penalties, C)
-            self._warn_unless_converged()
-            if X.masked and (warning := Coverage.of(X).warning):
-                warnings.warn(warning, UserWarning, stacklevel=2)
-        except Exception:
-            self._learned = before
-            raise
+        with threads.alone(self):
+            before = self._learned
+            try:
+                with threads.taken_from_blas():
+                    self._factorise(X, units, divergence, features, penalties, C)
+                self._warn_unless_converged()
+                if X.masked and (warning := Coverage.of(X).warning):
+                    warnings.warn(warning, UserWarning, stacklevel=2)
+            except Exception:
+                self._learned = before
+                raise
         return self
 
     def _check_batch_settings(self) -> None:

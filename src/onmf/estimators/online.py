@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
+from onmf._support import threads
 from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
@@ -230,15 +231,16 @@ class OnlineNMF(NMF):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        configured = self._configured()
-        if checkpoint is None and resume:
-            raise ValueError(
-                "resume=True continues the run in a checkpoint; pass checkpoint= as well. "
-                "To continue a finished model with new data, use resume_from=."
-            )
-        keep = None if checkpoint is None else Checkpoint.of(checkpoint)
-        with nullcontext() if keep is None else keep.locked():
-            return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
+        with threads.alone(self):
+            configured = self._configured()
+            if checkpoint is None and resume:
+                raise ValueError(
+                    "resume=True continues the run in a checkpoint; pass checkpoint= as well. "
+                    "To continue a finished model with new data, use resume_from=."
+                )
+            keep = None if checkpoint is None else Checkpoint.of(checkpoint)
+            with nullcontext() if keep is None else keep.locked():
+                return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
 
     def _fit(
         self, X: Any, weights: Weights, configured: _Configured, keep: Checkpoint | None, resume: bool, resume_from: Any
@@ -284,21 +286,25 @@ class OnlineNMF(NMF):
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
-        """Learn from one more batch, or in one pass over data of Dask. An error leaves the model as it was."""
-        configured, before = self._configured(), self._learned
-        begun = before
-        if before is not None and configured.learned is not before:  # else it was learnt with these settings
-            begun = learner.continued(configured.recipe, before)
-        try:
-            if type(X) is not np.ndarray and is_distributed(X):
-                self._learn_partitions(X, (sample_weight, weights), configured, begun)
-            else:
-                self._learn_batch(X, (sample_weight, weights), configured.recipe, begun)
-        except Exception:
-            self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
-            raise
-        configured.learned = self._learned
-        return self
+        """Learn from one more batch, or in one pass over data of Dask. An error leaves the model as it was.
+
+        A model learns in one thread at a time, while any number of threads may use what it has learnt so far.
+        """
+        with threads.alone(self):
+            configured, before = self._configured(), self._learned
+            begun = before
+            if before is not None and configured.learned is not before:  # else it was learnt with these settings
+                begun = learner.continued(configured.recipe, before)
+            try:
+                if type(X) is not np.ndarray and is_distributed(X):
+                    self._learn_partitions(X, (sample_weight, weights), configured, begun)
+                else:
+                    self._learn_batch(X, (sample_weight, weights), configured.recipe, begun)
+            except Exception:
+                self._learned = before  # as in fit: an interrupt keeps what was learnt, an error does not
+                raise
+            configured.learned = self._learned
+            return self
 
     def _learn_partitions(self, X: Any, weights: Weights, configured: _Configured, begun: Learned | None) -> None:
         recipe, reading = configured.recipe, replace(configured.reading, max_passes=1, shuffle=False)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
-import numba
 from numba.core import event
+
+from onmf.coefficients.kernels.cache import CURE, cached_njit, folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., None])
 CSR: TypeAlias = Any  # a matrix for the caller, (indptr, indices, data, columns) for the kernel
@@ -29,7 +30,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     specs, count = tuple(shape.rstrip("*") for shape in shapes.split()), len(overwritten)
 
     def decorated(function: Kernel) -> Kernel:
-        compiled = numba.njit(cache=True, nogil=True, **options)(function)
+        compiled = cached_njit(**options)(function)
         names, kinds = list(function.__annotations__), list(function.__annotations__.values())
         csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
         dense = [i for i in range(count) if i not in csr]
@@ -78,10 +79,11 @@ def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
 
 
 SENTENCE = "Compiling for this machine, which takes a few seconds; later runs reuse the result."
+EVERY_RUN = f"Compiling, which takes a few seconds in every run, as no folder of yours can keep the result; {CURE}."
 
 
 class _Announcement(event.Listener):
-    """A listener to Numba's compilations; kernels found in its disk cache cause none."""
+    """A listener to Numba's compilations; kernels found on disk cause none."""
 
     said = False
 
@@ -90,7 +92,7 @@ class _Announcement(event.Listener):
         kernel = event.data["dispatcher"].py_func
         if not self.said and str(kernel.__module__).startswith("onmf."):
             self.said = True
-            logging.getLogger("onmf").warning(SENTENCE)
+            logging.getLogger("onmf").warning(SENTENCE if folder() else EVERY_RUN)
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""

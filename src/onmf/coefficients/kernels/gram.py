@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
+from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
@@ -93,7 +93,7 @@ def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
     return H
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit()
 def _unpack(packed: Array, Q: Array) -> None:
     """Fill the symmetric Q (K, K) from its upper triangle, row by row."""
     p = 0
@@ -104,7 +104,7 @@ def _unpack(packed: Array, Q: Array) -> None:
             p += 1
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> bool:
     """Solve x[:n] = Q[free, free]^-1 b[free] by Cholesky; return False if a pivot fails."""
     for i in range(n):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from onmf._support.arrays import Array
+from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit()
 def power(x: Any, order: Any) -> Any:
     """Return x^order, without the general power where that is not needed."""
     if order == 1:
@@ -118,7 +118,7 @@ def multiplicative_iteration(
                 after[p] = power(after[p], order)
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit()
 def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]:
     """Return memory for the components and the fit at the entries of any of these samples."""
     if not 0 <= first <= last <= len(H):
@@ -129,7 +129,7 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
     return np.empty((H.shape[1], longest), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
 
 
-@numba.njit(cache=True, nogil=True)
+@cached_njit()
 def _gathered(entries: Array, Wt: Array, W: Array) -> None:
     """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
     for p in range(len(entries)):
@@ -138,7 +138,7 @@ def _gathered(entries: Array, Wt: Array, W: Array) -> None:
             W[k, p] = w[k]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def _fit(h: Array, W: Array, m: int, y: Array) -> None:
     """Compute y = hW at m entries."""
     for p in range(m):
@@ -149,7 +149,7 @@ def _fit(h: Array, W: Array, m: int, y: Array) -> None:
             y[p] += a * w[p]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def _ratios(x: Array, y: Array, order: float) -> None:
     """Replace y by (x / y)^order at the entries of x."""
     for p in range(len(x)):

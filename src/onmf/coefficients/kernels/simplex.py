@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask
+from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import VECTOR_SUMS, kernel
 from onmf.coefficients.kernels.gram import SMALL_SYSTEMS, damping, solve_free
 
@@ -87,7 +87,7 @@ def _directions_on_simplex(
             D[i, k] -= H[i, k]
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def _minimum(Q: Array, b: Array, h: Array, L: Array, work: Array, free: Counts, size: float) -> bool:
     """Write argmin h Q h' / 2 - b h' over the simplex to h; return False if Q is not positive definite.
 
@@ -149,7 +149,7 @@ def _minimum(Q: Array, b: Array, h: Array, L: Array, work: Array, free: Counts, 
     return True
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def _stationary(Q: Array, b: Array, free: Counts, m: int, L: Array, x: Array, y: Array, size: float) -> bool:
     """Write the minimum over the free variables with sum x = size, Q^-1 (b + nu), to x[:m]; False if a pivot fails."""
     if m == 1:  # whatever b is, and however large
@@ -176,7 +176,7 @@ def _stationary(Q: Array, b: Array, free: Counts, m: int, L: Array, x: Array, y:
     return True
 
 
-@numba.njit(cache=True, nogil=True, fastmath=VECTOR_SUMS)
+@cached_njit(fastmath=VECTOR_SUMS)
 def _steepest(Q: Array, b: Array, h: Array, free: Counts, m: int, slope: Array) -> int:
     """Return the bound variable whose slope is farthest below that of the free ones, by more than rounding, or -1."""
     K = len(b)
