@@ -146,7 +146,7 @@ class DeviceProblem:
         M = self.matrices(C)
         if self.divergence.convex:
             return M
-        free = ((H > self.box.low) | (G <= 0)).to(M.dtype)
+        free = ((self.box.low < H) | (G <= 0)).to(M.dtype)
         M = M * free[:, :, None] * free[:, None, :] + torch.diag_embed(1 - free)
         bent = torch.nonzero(torch.linalg.cholesky_ex(M)[1])[:, 0]
         if len(bent):
