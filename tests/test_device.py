@@ -98,17 +98,6 @@ def test_formulas_give_the_same_numbers_on_tensors(divergence: Divergence, devic
             np.testing.assert_allclose(one.cpu(), other, rtol=1e-9, atol=1e-12)
 
 
-def test_a_divergence_in_other_units_too(device: str) -> None:
-    from tests.conftest import LogCosh
-
-    inside = LogCosh().in_units(3.0)
-    X, Y = data(n=20) + 0.5, data(n=20)[::-1] + 1.0
-    x, y = (torch.as_tensor(np.ascontiguousarray(each), device=device) for each in (X, Y))
-    np.testing.assert_allclose(inside.d(xp, x, y).sum(dim=1).cpu(), inside.value(X, Y), rtol=1e-9)
-    for one, other in zip(inside.model(xp, x, y), inside.model(np, X, Y), strict=True):
-        np.testing.assert_allclose(one.cpu(), other, rtol=1e-8)
-
-
 # Coefficients
 
 

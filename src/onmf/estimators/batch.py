@@ -134,8 +134,9 @@ class BatchNMF(NMF):
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._meant(X, features, sample_weight, weights)
-        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
-        divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
+        divergence = divergences.get(self.divergence)
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
+        divergence = divergence.for_data(units.mean, X.shape[1])
         if X.masked:
             require_weighs_entries(divergence)
         sets, penalties = self.sets or Sets(), Penalties.of(vars(self))
