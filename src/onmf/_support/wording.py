@@ -1,4 +1,4 @@
-"""Numbers of things, as they are written in messages."""
+"""Singular and plural in messages."""
 
 
 def counted(number: int, noun: str, form: str = "") -> str:
@@ -7,10 +7,10 @@ def counted(number: int, noun: str, form: str = "") -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return the noun as it stands after that number."""
+    """Return the noun for 1, and its plural for any other number."""
     return noun if number == 1 else f"{noun}s"
 
 
 def is_or_are(number: int) -> str:
-    """Return the verb after that number of things."""
+    """Return the verb that goes with that number of things."""
     return "is" if number == 1 else "are"

@@ -1,4 +1,4 @@
-"""Files of sound: recordings are read block by block, and their parts appear together once all are complete."""
+"""Sound files: recordings are read block by block, and their parts appear together once all are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 2**23  # of 24 bits, from 0 to full scale
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write parts."""
+    """A file format for the parts of a sound."""
 
     name: str  # of libsndfile
     subtype: str

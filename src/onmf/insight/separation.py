@@ -1,4 +1,4 @@
-"""``separate``: a sound as the sum of the parts that a model's components make of it, by Wiener's masks."""
+"""``separate``: split a sound into one part per component of a model, by Wiener masks."""
 
 from __future__ import annotations
 

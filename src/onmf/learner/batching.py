@@ -38,7 +38,7 @@ class Reading:
     device: bool = False  # does PyTorch compute?
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
+    def of(cls, settings: Mapping[str, Any]) -> Reading:
         """Return how the parameters of an estimator say that data are read, checked."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
@@ -51,12 +51,12 @@ class Reading:
         least = ON_DEVICE if device else 200
         size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
-        skip_bad = on_error == "skip"
-        return cls(int(size), grows, passes, bool(shuffle), skip_bad, marked, missing, implicit, verify, device)
-
-    def size_of(self, source: Source) -> int:
-        """Return how many rows a source is asked for at a time."""
-        return source.batch_size or self.batch_size
+        return cls(
+            *(int(size), grows, passes, bool(shuffle), on_error == "skip"),
+            missing=missing,
+            implicit=implicit,
+            device=device,
+        )
 
     def next_size(self, seen: int, row_bytes: int, method: Method | None = None) -> int:
         """Return the size of a batch after ``seen`` samples: at least that of a chunk, as far as it fits into memory.
@@ -85,7 +85,7 @@ def cuts(
     ``size`` says how long the next one should be, given how many bytes a row takes. Where batches grow, they are made
     of the same blocks wherever reading begins: only whole blocks are left out.
     """
-    block = reading.size_of(source)
+    block = source.batch_size or reading.batch_size  # rows that the source is asked for at a time
     first = begins // block * block
     lost = False  # has the source left out rows, so that places are lost?
 
@@ -108,7 +108,7 @@ def cuts(
     for rows, batch in read_from(source, block, order, lose if reading.skip_bad else None, first):
         places = np.full(len(rows), NOWHERE) if lost else np.arange(first, first + len(rows))
         first += len(rows)
-        rows, places, batch = _learnable(rows, places, batch, reading, source.feature_names, fault)
+        rows, places, batch = learnable(rows, places, batch, reading, source.feature_names, fault)
         if not len(rows):
             continue
         cutter.add(rows, places, batch, skip=int(np.count_nonzero(places < begins)) if begins and not begun else 0)
@@ -119,7 +119,7 @@ def cuts(
         yield placed(*cut)
 
 
-def _learnable(
+def learnable(
     rows: Any,
     places: Counts,
     batch: Any,

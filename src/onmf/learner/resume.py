@@ -96,7 +96,7 @@ class Position:
         if not all(isinstance(text, str) for file in files or () for text in file):
             raise ValueError("its list of files does not hold texts")
         past = facts["past"]
-        if not isinstance(past, list) or not all(map(_is_leg, past)):
+        if not isinstance(past, list) or not all(map(_is_earlier_part, past)):
             raise ValueError(f"the earlier parts of its pass are {past!r}")
         past = tuple(cls(**{**part, "past": ()}) for part in past)
         position = cls(**{**facts, "past": past}, files=files)
@@ -111,7 +111,7 @@ class Position:
         return *self.past, replace(self, files=None, past=())
 
 
-def _is_leg(facts: Any) -> bool:
+def _is_earlier_part(facts: Any) -> bool:
     return isinstance(facts, dict) and not facts.get("past") and facts.get("files") is None
 
 
@@ -190,7 +190,7 @@ class Digests:
         """Add one more batch."""
         if self.kept:
             self.last = digest(batch)
-            self.all = xxhash.xxh3_128_hexdigest(((self.all or "") + self.last).encode())
+            self.all = chained(self.all or "", self.last)
 
     def require(self, done: Position, alone: bool) -> None:
         """Raise an error for data that are not those of the checkpoint, or come in another order.
@@ -207,6 +207,11 @@ class Digests:
             )
         if alone:
             self.all = done.mark
+
+
+def chained(mark: str, digest: str) -> str:
+    """Return the digest of everything up to one more batch or partition."""
+    return xxhash.xxh3_128_hexdigest((mark + digest).encode())
 
 
 def digest(batch: Samples) -> str:

@@ -191,9 +191,8 @@ def lock_file(path: Path) -> Iterator[None]:
     """Raise an error that names the other process if another run is at work on ``path``, and lock it otherwise.
 
     The lock is the system's: it goes with its process, however that ends, and a file ``.lock`` that a killed process
-    has left behind blocks nobody. Where there are no such locks, or no file can be made, nothing is locked. What has
-    its name and is no file of its kind is an error, and stays untouched: in a shared folder anybody may have put it
-    there.
+    has left behind blocks nobody. Where there are no such locks, or no file can be made, nothing is locked. Anything
+    else of that name raises an error and is left alone: in a shared folder anybody may have put it there.
     """
     place = path.with_name(
         f".onmf-{path.name[:100]}-{zlib.crc32(os.fsencode(path.name)):08x}.lock"

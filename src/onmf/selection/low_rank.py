@@ -236,7 +236,7 @@ def _deviance_residuals(fit: LowRank, power: float) -> Array:
 
 
 def _peak(fit: LowRank, size: Array, rng: np.random.Generator) -> float:
-    """Tell where the noise lies between Gaussian and Laplacian.
+    """Return 0 for Gaussian noise, 1 for Laplacian noise, and numbers between for what lies between.
 
     A fit of high rank mixes the noise of many entries, which makes any noise look more Gaussian. So the yardsticks are
     simulated noises, fitted alike.
