@@ -209,9 +209,11 @@ class Divergence(Registered, kind="divergence"):
         return self
 
     def loss_unit(self, unit: float) -> float:
-        """Return unit^degree: d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
+        """Return d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
+        if self.degree is None:
+            return 1.0
         with np.errstate(over="ignore", under="ignore"):  # a loss beyond the range of doubles is infinite
-            return float(np.float64(unit) ** (self.degree or 0.0))
+            return float(np.float64(unit) ** self.degree)
 
     def for_data(self, mean: float, n_features: int) -> Self:
         """Return the divergence with its defaults taken from the data, checked against the number of features."""

@@ -58,6 +58,10 @@ class Reading:
             device=device,
         )
 
+    def size_of(self, source: Source) -> int:
+        """Return how many rows a source is asked for at a time."""
+        return source.batch_size or self.batch_size
+
     def next_size(self, seen: int, row_bytes: int, method: Method | None = None) -> int:
         """Return the size of a batch after ``seen`` samples: at least that of a chunk, as far as it fits into memory.
 
@@ -85,7 +89,7 @@ def cuts(
     ``size`` says how long the next one should be, given how many bytes a row takes. Where batches grow, they are made
     of the same blocks wherever reading begins: only whole blocks are left out.
     """
-    block = source.batch_size or reading.batch_size  # rows that the source is asked for at a time
+    block = reading.size_of(source)
     first = begins // block * block
     lost = False  # has the source left out rows, so that places are lost?
 
