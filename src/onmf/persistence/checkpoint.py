@@ -139,7 +139,7 @@ class Checkpoint:
         return self._last_good(own)[2:]
 
     def _last_good(self, own: Divergence | None) -> tuple[Path, ModelFileError | None, dict[str, Any], Learned]:
-        """Return the file, what is wrong with the one after it if anything is, and what is in it."""
+        """Return the newest good file, the error of a newer one if there is any, and what the file holds."""
         if not self.exists():
             raise ModelFileError(f"there is no checkpoint {self.path} to resume.")
         try:
@@ -247,7 +247,7 @@ def _is_still(place: Path, handle: int) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Tell whether a run could have made it: an ordinary file of one name, no longer than the number of a process."""
+    """Tell whether a run could have made it: an ordinary file with one name, no longer than a process number."""
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1 and found.st_size <= LONGEST
 
 

@@ -28,7 +28,7 @@ NAMED = 6  # components or features that are named
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding and its cure. A note is no fault of the model."""
+    """A finding and its cure. A note does not point to a fault."""
 
     code: str
     text: str
@@ -182,7 +182,7 @@ def _of_data(model: Any, found: Assessment) -> Iterator[Advice]:
 
 
 def _listed(items: Sequence[object], noun: str) -> str:
-    """Write ``Components 3, 7 and 9``; of many items, name the first."""
+    """Write ``Components 3, 7 and 9``; only the first of many are named."""
     names = [str(item) for item in items[:NAMED]]
     if len(items) > NAMED:
         names.append(f"{len(items) - NAMED} more")
