@@ -64,12 +64,12 @@ def labelled_axis(names: Sequence[str] | None, features: int) -> tuple[Array, st
 
 
 def sample_rate(names: Sequence[str], window: int) -> float:
-    """Return the sample rate of sound, by the names of its frequencies and the window that its spectra have."""
+    """Return the samples per second of sound whose spectra, under this window, have features of these names."""
     return float(names[-1].removesuffix(" Hz")) * window / (window // 2)
 
 
 def frame_seconds(source: Spec, names: Sequence[str] | None) -> float | None:
-    """Return how many seconds lie between two frames of sound; None if rows are not frames."""
+    """Return how many seconds lie between two frames of sound; None where rows are no frames."""
     if source.scheme != "audio" or not names:
         return None
     return float(source.options["hop"] / sample_rate(names, source.options["window"]))
@@ -89,13 +89,13 @@ def divergence_text(model: Any) -> str:
 
 
 def changed_settings(model: Any) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, except callbacks and those that are shown elsewhere."""
+    """Return the settings that differ from their defaults, without callbacks and those that are shown apart."""
     found = changed(model.get_params(deep=False), type(model)().get_params(deep=False))
     return {name: value for name, value in found.items() if name not in SHOWN_APART}
 
 
 def changed(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from their defaults; arrays always count as different."""
+    """Return the settings that differ from their defaults, as arrays always do."""
     return {
         name: settings[name] for name in defaults if np.ndim(settings[name]) > 0 or settings[name] != defaults[name]
     }
