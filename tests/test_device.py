@@ -436,7 +436,7 @@ def test_zero_rows_count_where_they_are_raised_and_an_outlier_does_not_move_delt
     assert deltas[1] == pytest.approx(deltas[0], rel=0.5)
 
 
-@pytest.mark.filterwarnings("ignore:2 samples have no entries:UserWarning")
+@pytest.mark.filterwarnings("ignore:Every entry of 2 samples was missing:UserWarning")
 def test_samples_of_which_nothing_is_known_or_that_are_empty_teach_nothing(device: str) -> None:
     X = data(n=400) + 1
     unknown = X.copy()

@@ -151,8 +151,8 @@ class BatchNMF(NMF):
                 with threads.taken_from_blas():
                     self._factorise(X, units, divergence, features, penalties, C)
                 self._warn_unless_converged()
-                if X.masked and (warning := Coverage.of(X).warning):
-                    warnings.warn(warning, UserWarning, stacklevel=2)
+                if X.masked and (found := Coverage.of(X).findings(features.names)):
+                    warnings.warn(" ".join(found.values()), UserWarning, stacklevel=2)
             except Exception:
                 self._learned = before
                 raise

@@ -275,8 +275,8 @@ class OnlineNMF(NMF):
                         break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
-            if learned is not None and learned.coverage and (warning := learned.coverage.warning):
-                warnings.warn(warning, UserWarning, stacklevel=3)
+            if learned is not None and learned.coverage and (found := learned.coverage.findings(features.names)):
+                warnings.warn(" ".join(found.values()), UserWarning, stacklevel=3)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
