@@ -20,6 +20,7 @@ from onmf._support.device_rows import on_host
 from onmf._support.wording import counted
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
+from onmf.data.inputs import require_same_features
 from onmf.samples import Samples
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
             "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
             "to continue learning it from these data, use resume_from (--from)."
         )
-    require_features(learned, features, "the checkpoint")
+    require_same_features(features, learned.features, "the input", "the checkpoint")
     if isinstance(data, int):
         if isinstance(position, Position):
             raise ValueError(f"this run was learnt without Dask; {RESUME.format('data (without --dask)')}")
@@ -296,14 +297,3 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
     n_samples = parts_of_pass(data, position, marked=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
-
-
-def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:
-    """Raise an error for data that have other features than those that this model has learnt from."""
-    F = learned.state.W.shape[1]
-    if features.number != F:
-        raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}{cure}.")
-    if None not in (learned.features.names, features.names) and features.names != learned.features.names:
-        pairs = zip(features.names or (), learned.features.names or (), strict=True)
-        theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}{cure}.")
