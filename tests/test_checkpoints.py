@@ -336,7 +336,7 @@ def test_a_second_run_on_the_same_checkpoint_is_refused_while_the_first_is_at_wo
 
 def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
     cut_short(X, tmp_path / "run", 2, **SETTINGS)
-    with pytest.raises(ValueError, match="the data have 7 features"):
+    with pytest.raises(ValueError, match="the input has 7 features"):
         resumed(X[:, :7], tmp_path / "run", **SETTINGS)
     resumed(X, tmp_path / "run", **SETTINGS)
 
@@ -463,7 +463,7 @@ def test_other_data_are_not_gone_on_with(sparse: bool, tmp_path: Path) -> None:
     cut_short(data, path, 7, **SETTINGS)
     content = path.read_bytes()
     for other, words in (
-        (data[:, :4], "the data have 4 features, those of the checkpoint 8"),
+        (data[:, :4], "the input has 4 features, but the checkpoint was learnt from 8"),
         (data[:40], "the data have 40 samples, those of the checkpoint 90"),
         (iter([data]), "this source can be read only once"),
         (2 * data, "the data are not those of the checkpoint: batch 2 of pass 2 differs from the one it has learnt"),
@@ -493,7 +493,7 @@ def test_data_with_other_names_are_not_gone_on_with(tmp_path: Path) -> None:
     for number, opened in enumerate(kinds):
         path = tmp_path / f"run{number}"
         OnlineNMF(2, batch_size=10, random_state=0).fit(opened("one"), checkpoint=path)
-        with pytest.raises(ValueError, match="a feature 'c' where those of the checkpoint have 'b'"):
+        with pytest.raises(ValueError, match="the input has a feature 'c' where the checkpoint has 'b'"):
             resumed(opened("other"), path, n_components=2, batch_size=10, random_state=0)
         resumed(opened("one"), path, n_components=2, batch_size=10, random_state=0)
 

@@ -75,7 +75,7 @@ def _hash_of_array(array: npt.NDArray[Any]) -> str:
 
 
 def as_text(facts: Any) -> str:
-    """Return facts as JSON; what it does not have, such as functions and NaN, is an error."""
+    """Return facts as JSON; raise an error for what JSON cannot hold, such as functions and NaN."""
     try:
         return json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
