@@ -24,6 +24,7 @@ from onmf.data import Batches
 from onmf.device import choose_device
 from onmf.device.choose_device import device_of
 from onmf.divergences import Divergence
+from onmf.estimators import inference
 from onmf.learner import batching as cuts
 from onmf.methods import Surrogate, exchange, quadratics
 from onmf.model.penalty import Penalties, Penalty
@@ -134,6 +135,39 @@ def test_penalties_and_missing_entries_are_those_of_the_processor(device: str) -
     H = model.transform(X)
     np.testing.assert_allclose(model.set_params(device=device).transform(X), H, rtol=0.05, atol=0.05 * H.max())
     assert model.loss(X) == pytest.approx(model.set_params(device=None).loss(X), rel=1e-3)
+
+
+@pytest.mark.parametrize("divergence", ["is", "kl"])
+def test_samples_that_take_longer_are_collected_from_many_blocks(
+    divergence: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = data(divergence, 300)
+    model = quick(device, divergence=divergence, transform_tol=1e-7).fit(X)
+    whole, sizes, real = model.transform(X), list[int](), problems.descended
+    monkeypatch.setattr(problems, "BLOCK", 40)
+    monkeypatch.setattr(problems, "QUICK", 4)
+    monkeypatch.setattr(problems, "descended", lambda *given: sizes.append(len(given[1])) or real(*given))
+    np.testing.assert_allclose(model.transform(X), whole, rtol=1e-3, atol=1e-5 * whole.max())
+    assert 8 < len(sizes) <= 12, sizes  # eight blocks, and a few collections of what they left
+
+
+def test_no_sample_takes_many_steps_under_a_loss_that_is_not_convex(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = data("is", 300, np.float32)
+    model = quick(device, divergence="is", transform_tol=1e-4, n_components=8).fit(X)
+    steps, real = list[int](), problems.solve
+    monkeypatch.setattr(problems, "solve", lambda *given, **more: steps.append(1) or real(*given, **more))
+    model.transform(X)
+    assert len(steps) <= 40
+
+
+def test_a_tensor_is_solved_where_it_is(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = torch.as_tensor(data(n=100, dtype=np.float32), device=device)
+    model = quick(device).fit(X)
+    monkeypatch.setattr(inference, "on_host", None)
+    assert model.transform(X).device == X.device
+    assert model.loss(X) > 0
 
 
 # The dictionary step

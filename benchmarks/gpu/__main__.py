@@ -21,6 +21,7 @@ from onmf import OnlineNMF, __version__
 
 NEAR = 1.07  # of the true dictionary's loss
 SEEDS = 0, 1, 2  # of the times to a loss, whose median counts
+TRANSFORMED = (1000, 40), (1000, 100), (200, 10)  # features and components
 DENSITIES = {230: 120_000, 800: 100_000, 3600: 40_000, 5600: 30_000}  # entries drawn per cell, and cells
 
 
@@ -63,6 +64,24 @@ def synthetic(divergence: str, n: int, reference: dict[str, Any]) -> dict[str, A
         "of_all_seeds": times,
         "course": _course(course, losses, true_loss),
     }
+
+
+def transforms(divergence: str, n: int) -> list[dict[str, Any]]:
+    """How fast coefficients are found beside how fast a dictionary is learnt, in samples per second."""
+    rows = []
+    for features, components in TRANSFORMED:
+        X = Synthetic(divergence, features, components).on_gpu(n)
+        fitted(X[:30_000], name_of(divergence), components)
+        model, _, learning = fitted(X, name_of(divergence), components)
+        model.transform(X[:30_000])
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        H = model.transform(X)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        row = {"F": features, "K": components, "learnt": n / learning, "transformed": n / seconds}
+        rows.append(row | {"ratio": learning / seconds, "finite": bool(H.isfinite().all())})
+    return rows
 
 
 def _samples_at(course: judge.Course, losses: list[float], target: float) -> int | None:
@@ -155,7 +174,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2_000_000)
     parser.add_argument("--peer-samples", type=int, default=100_000)
     parser.add_argument("--cells", type=int, default=400_000)
-    parser.add_argument("--only", default="synthetic,real,cells,densities,peers,roofline")
+    parser.add_argument("--only", default="synthetic,transform,real,cells,densities,peers,roofline")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     reference, only = json.loads(HERE.read_text()), arguments.only.split(",")
@@ -182,6 +201,8 @@ def main() -> None:
 
     for divergence in DIVERGENCES:
         part(f"synthetic.{divergence}", lambda d=divergence: synthetic(d, arguments.samples, reference))  # type: ignore[misc]
+    for divergence in DIVERGENCES:
+        part(f"transform.{divergence}", lambda d=divergence: transforms(d, arguments.samples // 5))  # type: ignore[misc]
     for name in REAL:
         part(f"real.{name}", lambda n=name: public(n, arguments.data, reference))  # type: ignore[misc]
     part("cells", lambda: single_cells(arguments.cells))

@@ -48,6 +48,17 @@ def section(figures: dict[str, Any], reference: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
+        "`transform` of a tensor on the device to `transform_tol=1e-4`, beside learning from it (4 · 10⁵ samples):",
+        "",
+        "| | F | K | learnt, samples/s | transformed | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in ("kl", "is", "squared_l2", "huber"):
+        for row in figures[f"transform.{name}"]:
+            rates = " | ".join(f"{row[rate] / 1e6:.2f} M" for rate in ("learnt", "transformed"))
+            lines.append(f"| {name} | {row['F']:,} | {row['K']} | {rates} | {row['ratio']:.1f} |")
+    lines += [
+        "",
         "Real sets, repeated to 10⁵ samples, one pass of the processor against up to 15 of the GPU:",
         "",
         "| | the processor's loss | its s | the GPU's best | at | reached the processor's | ratio | seeds that did |",

@@ -38,10 +38,12 @@ class Synthetic:
     """The paper's synthetic data with more features."""
 
     divergence: str
+    F: int = F
+    K: int = K
 
     @property
     def planted(self) -> Planted:
-        return Planted.draw(F, K, NOISE_OF[self.divergence], np.random.default_rng(0))
+        return Planted.draw(self.F, self.K, NOISE_OF[self.divergence], np.random.default_rng(0))
 
     def held_out(self) -> Any:
         return self.planted.sample(HELD_OUT, np.random.default_rng(1)).V.astype(np.float32) + self.least
@@ -64,10 +66,10 @@ class Synthetic:
 
         draw = torch.Generator("cuda").manual_seed(2)
         W = torch.as_tensor(self.planted.W, dtype=torch.float32, device="cuda")
-        X = torch.empty((n, F), device="cuda")
+        X = torch.empty((n, self.F), device="cuda")
         for first in range(0, n, 20_000):
             part = X[first : first + 20_000]
-            shape = (len(part), K)
+            shape = (len(part), self.K)
             H = OFFSET + (SIGMA * torch.randn(shape, generator=draw, device="cuda")).abs()
             clean, noise = H @ W, NOISE_OF[self.divergence]
             if noise == "poisson":
@@ -79,7 +81,7 @@ class Synthetic:
             else:
                 ranks = torch.rand(clean.shape, generator=draw, device="cuda").argsort(dim=1)
                 spread = 2 * torch.rand(clean.shape, generator=draw, device="cuda") - 1
-                drawn = clean + OUTLIER_MAGNITUDE * spread * (ranks < round(OUTLIER_SHARE * F))
+                drawn = clean + OUTLIER_MAGNITUDE * spread * (ranks < round(OUTLIER_SHARE * self.F))
             part.copy_(drawn.clamp(*CLIP) + float(self.least))
         return X
 

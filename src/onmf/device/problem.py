@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from onmf._support.arrays import some_of, times
+from onmf._support.arrays import Counts, some_of, times
 from onmf.device.quadratic_programmes import solve
 from onmf.device.samples import DeviceBatch
 from onmf.device.transfer import moved, to_device
@@ -35,7 +35,8 @@ MOST = 10.0  # times the mass that a sample with missing entries is likely to ha
 HALVINGS = 30
 STIFFER = 4.0
 SUFFICIENT = 1e-4  # of the decrease that the slope promises
-BLOCK, MOST_ENTRIES = 8192, 2**27  # samples solved side by side, and numbers of them or of their matrices
+BLOCK, MOST_ENTRIES = 2**15, 2**27  # samples solved side by side, and numbers of them or of their matrices
+QUICK = 6  # steps of a block; the samples that need more are collected
 
 
 class _Namespace:
@@ -132,10 +133,26 @@ class DeviceProblem:
         b = b - self.penalty.l1 if self.penalty else b
         return solve(self.matrices(C), b, H, self.box.low, self.high, polish)
 
-    def gradient(self, H: Any, Y: Any) -> Any:
-        """Return the slopes of the objective in h: (n, K)."""
-        gradient = self.model(Y)[0] @ self.W.T
+    def times_components(self, slope: Any, H: Any) -> Any:
+        """Return the slopes of the objective in h from those in the fits: (n, K)."""
+        gradient = slope @ self.W.T
         return gradient + self.penalty.l2 * H + self.penalty.l1 if self.penalty else gradient
+
+    def newton_matrices(self, H: Any, Y: Any, G: Any, C: Any) -> Any:
+        """Return the matrices of Newton's models, of curvatures C, in the coefficients that slopes G let move.
+
+        Where a loss is not convex and such a matrix is not positive definite, it is that of the dictionary's model.
+        """
+        M = self.matrices(C)
+        if self.divergence.convex:
+            return M
+        free = ((self.box.low < H) | (G <= 0)).to(M.dtype)
+        M = M * free[:, :, None] * free[:, None, :] + torch.diag_embed(1 - free)
+        bent = torch.nonzero(torch.linalg.cholesky_ex(M)[1])[:, 0]
+        if len(bent):
+            some = self.rows(bent)
+            M[bent] = some.matrices(some.model(Y[bent])[1])
+        return M
 
     @property
     def mass(self) -> Any:
@@ -202,43 +219,53 @@ def rough_coefficients(problem: DeviceProblem, H: Any = None, rounds: int = ROUN
     return H, Y, problem.losses(Y) if problem.penalty else f
 
 
-def precise_coefficients(problem: DeviceProblem, tol: float, max_iter: int) -> tuple[Any, Any]:
-    """Return coefficients when at most ``tol`` of d(x || 2x) is left to gain, and which samples have got there.
+def descended(problem: DeviceProblem, H: Any, tol: float, steps: int) -> tuple[Any, Any, Any]:
+    """Return better coefficients than H, which samples have converged, and the places of those that are not done.
 
-    The bound is that of ``onmf.coefficients.base``; as there, a step that promises less than rounding can tell is the
-    last. Convex divergences have Newton's curvatures, the others those of the dictionary's models.
+    A sample has converged when at most ``tol`` of d(x || 2x) is left to gain, by the bound of
+    ``onmf.coefficients.base``; as there, a step that promises less than rounding can tell is the last. A sample for
+    which no step leads down is done, too.
     """
-    newton, eps = problem.divergence.convex, float(torch.finfo(problem.X.dtype).eps)
-    H, Y, _ = rough_coefficients(problem)
+    eps = float(torch.finfo(problem.X.dtype).eps)
     converged = torch.zeros(len(H), dtype=torch.bool, device=H.device)
-    left = torch.arange(len(H), device=H.device)
-    scale = problem.losses(torch.clamp(2 * problem.X, min=TINY))
-    for _ in range(max_iter):
-        some, h, y = problem.rows(left), H[left], Y[left]
-        f = some.objective(h, y)
-        trial, G = some.minimised(h, y, newton), some.gradient(h, y)
-        noise = 16 * eps * scale[left]
-        promised = (G * (h - trial)).sum(dim=1)
-        enough = torch.minimum(_remaining_gain(some, h, G), f) <= max(tol, 10 * eps) * scale[left]
-        done = enough | (promised.abs() <= noise)
-        step = (~enough).to(h.dtype)[:, None]
-        fit = some.fit(trial)
-        for _ in range(HALVINGS):
-            reached, near = torch.lerp(h, trial, step), torch.lerp(y, fit, step)
-            value = some.objective(reached, near)
-            high = ~(value <= f - SUFFICIENT * step[:, 0] * promised + noise)
-            if not bool(high.any()):
-                break
-            step = torch.where(high[:, None], 0.5 * step, step)
-        else:
-            reached, near = torch.where(high[:, None], h, reached), torch.where(high[:, None], y, near)
-        H[left], Y[left] = reached, near
-        converged[left] = done
-        stuck = high & ~done
-        left = left[~(done | stuck)]
-        if not len(left):
+    found, left = H.clone(), torch.arange(len(H), device=H.device)
+    some, h, scale = problem, H, problem.losses(torch.clamp(2 * problem.X, min=TINY))
+    good = stuck = torch.zeros_like(converged)
+    for number in range(steps + 1):
+        y = some.fit(h)
+        slope, C = some.model(y, newton=True)
+        f, G = some.objective(h, y), some.times_components(slope, h)
+        good = good | (torch.minimum(_remaining_gain(some, h, G), f) <= max(tol, 10 * eps) * scale)
+        open_ = torch.nonzero(~(good | stuck))[:, 0]
+        if len(open_) < len(left):
+            found[left], converged[left] = h, good
+            left, some, scale = left[open_], some.rows(open_), scale[open_]
+            h, y, f, G, C = (each[open_] for each in (h, y, f, G, C))
+        if not len(left) or number == steps:
             break
-    return H, converged
+        M = some.newton_matrices(h, y, G, C)
+        trial = solve(M, torch.matmul(M, h[:, :, None])[:, :, 0] - G, h, some.box.low, some.high)
+        noise, promised = 16 * eps * scale, (G * (h - trial)).sum(dim=1)
+        good = promised.abs() <= noise
+        h, stuck = _line_search(some, h, y, f, trial, promised, noise)
+        stuck = stuck & ~good
+    found[left] = h
+    return found, converged, left
+
+
+def _line_search(
+    problem: DeviceProblem, h: Any, y: Any, f: Any, trial: Any, promised: Any, noise: Any
+) -> tuple[Any, Any]:
+    """Return points on the way from h to the trial points where f has fallen enough, and which samples have none."""
+    step, fit = torch.ones_like(h[:, :1]), problem.fit(trial)
+    for _ in range(HALVINGS):
+        reached = torch.lerp(h, trial, step)
+        value = problem.objective(reached, torch.lerp(y, fit, step))
+        high = ~(value <= f - SUFFICIENT * step[:, 0] * promised + noise)
+        if not bool(high.any()):
+            return reached, high
+        step = torch.where(high[:, None], 0.5 * step, step)
+    return torch.where(high[:, None], h, reached), high
 
 
 def _remaining_gain(problem: DeviceProblem, H: Any, G: Any) -> Any:
@@ -251,13 +278,38 @@ def _remaining_gain(problem: DeviceProblem, H: Any, G: Any) -> Any:
 
 @dataclass(frozen=True)
 class SolvedBlock:
-    """The coefficients H (n, K) and losses of a block of samples."""
+    """The coefficients H (n, K) and losses of some samples."""
 
-    rows: slice
+    numbers: Any  # of the samples: a tensor beside H
     H: Any
     losses: Any
     unsolved: int  # samples that have not converged
     raised: int  # entries outside the domain
+
+    @property
+    def rows(self) -> Counts:
+        """The numbers of the samples, on the host."""
+        rows: Counts = self.numbers.cpu().numpy()
+        return rows
+
+
+@dataclass(frozen=True)
+class _Stragglers:
+    """Samples that a few steps have not solved: those of many blocks make their later steps together."""
+
+    numbers: Any
+    problem: DeviceProblem
+    H: Any
+
+    @classmethod
+    def joined(cls, parts: list[_Stragglers]) -> _Stragglers:
+        """Return the samples of all parts as one."""
+        first, present = parts[0].problem, None
+        if first.present is not None:
+            present = torch.cat([part.problem.present for part in parts])
+        X = torch.cat([part.problem.X for part in parts])
+        problem = DeviceProblem(first.divergence, X, first.W, first.box, first.penalty, present)
+        return cls(torch.cat([part.numbers for part in parts]), problem, torch.cat([part.H for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -274,15 +326,15 @@ class DeviceSolver:
     max_iter: int
 
     def solved(self, X: Any, device: str) -> Iterator[SolvedBlock]:
-        """Yield precise coefficients of samples or of a tensor, block by block."""
+        """Yield precise coefficients of samples or of a tensor, block by block, the slowest samples last."""
         K, F = self.W.shape
         size = max(1, min(BLOCK, MOST_ENTRIES // max(F, K * K)))
         W = to_device(self.W, device)
+        waiting: list[_Stragglers] = []
         first, scarce = 0, False
         while first < X.shape[0]:
-            rows = slice(first, min(first + size, X.shape[0]))
             try:
-                found = self._block(X[rows], rows, W)
+                block, rest = self._block(X[first : first + size], first, W)
             except torch.cuda.OutOfMemoryError:
                 if scarce:
                     raise MemoryError(
@@ -293,18 +345,36 @@ class DeviceSolver:
                 torch.cuda.empty_cache()
                 log.warning("The memory of %s is full; continuing with an eighth of the samples at a time.", device)
                 continue
-            yield found
-            first = rows.stop
+            yield block
+            waiting += [rest] if len(rest.numbers) else []
+            first += size
+            if waiting and (first >= X.shape[0] or sum(len(each.numbers) for each in waiting) >= size // 2):
+                yield self._finished(waiting)
+                waiting.clear()
 
-    def _block(self, X: Any, rows: slice, W: Any) -> SolvedBlock:
+    def _block(self, X: Any, first: int, W: Any) -> tuple[SolvedBlock, _Stragglers]:
+        """Solve samples, the first of which has this number, as far as a few steps go."""
         there = moved(X, W.device, W.dtype)
         numbers = torch.arange(there.shape[0], device=there.device)
         batch = DeviceBatch(there, numbers, self.units, self.divergence, W.dtype)
         V, present = batch[:]
         problem = DeviceProblem(self.inside, V, W, self.box, self.penalty, present)
-        H, converged = precise_coefficients(problem, self.tol, self.max_iter)
+        H, converged, left = descended(problem, rough_coefficients(problem)[0], self.tol, min(QUICK, self.max_iter))
+        rest = _Stragglers(first + left, problem.rows(left), H[left])
         losses = problem.losses(problem.fit(H))
-        return SolvedBlock(rows, H, losses, int((~converged).sum()), int(batch.raised))
+        done = torch.ones_like(converged)
+        done[left] = False
+        unsolved, raised = int((done & ~converged).sum()), int(batch.raised)
+        if not len(left):
+            return SolvedBlock(first + numbers, H, losses, unsolved, raised), rest
+        return SolvedBlock(first + numbers[done], H[done], losses[done], unsolved, raised), rest
+
+    def _finished(self, waiting: list[_Stragglers]) -> SolvedBlock:
+        """Make all the steps that stragglers may take."""
+        some = _Stragglers.joined(waiting)
+        H, converged, _ = descended(some.problem, some.H, self.tol, self.max_iter - min(QUICK, self.max_iter))
+        losses = some.problem.losses(some.problem.fit(H))
+        return SolvedBlock(some.numbers, H, losses, int((~converged).sum()), 0)
 
 
 def positive(x: Any) -> Any:

@@ -133,7 +133,8 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return streaming.transform_source(self, X)
             if is_stream(X):
                 return streaming.transform_batches(self, X)
-        return like(X, _Frames.transform(self, X, self._inference().coefficients(self._checked(X, weights))))
+        H = self._inference().coefficients(self._checked(X, weights))
+        return H if is_tensor(H) else like(X, _Frames.transform(self, X, H))
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
         """Call ``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
@@ -148,7 +149,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """
         if is_distributed(X):
             return streaming.map_partitions(self, X, Sent(self).proportions, self.n_components_, "proportions")
-        return like(X, proportions(self._inference().coefficients(self._checked(X)), self.components_))
+        return like(X, proportions(on_host(self._inference().coefficients(self._checked(X))), self.components_))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the fit H @ W of coefficients H (n, K)."""

@@ -60,18 +60,30 @@ class Inference:
         penalties = self.fitted.state.penalties
         return self.fitted.method.penalty(penalties) if isinstance(self.fitted, Learned) else penalties.of_coefficients
 
-    def coefficients(self, X: Any) -> Array:
-        """Return H (n, K) of checked samples, or of a tensor."""
-        H = np.empty((X.shape[0], len(self.fitted.state.W)), dtype=_precision(X))
-        if self.device is None:
-            for rows, found, _ in self.solved(_samples(X)):
-                H[rows] = found
-        else:
-            for block in self._solved_on_device(self.device, X):
-                H[block.rows] = block.H.cpu().numpy()
+    def coefficients(self, X: Any) -> Any:
+        """Return H (n, K) of checked samples, or of a tensor: on a device as a tensor beside X."""
+        shape = X.shape[0], len(self.fitted.state.W)
+        if self.device is not None:
+            return self._coefficients_on_device(self.device, X, shape)
+        H = np.empty(shape, dtype=_precision(X))
+        for rows, found, _ in self.solved(_samples(X)):
+            H[rows] = found
         H *= self.fitted.coefficient_unit
         require_finite_values(H, X, self.fitted.units.mean)
         return H
+
+    def _coefficients_on_device(self, device: str, X: Any, shape: tuple[int, int]) -> Any:
+        """Return H beside X if that is a tensor, and else as an array."""
+        import torch
+
+        dtype = torch.float64 if _precision(X) is np.float64 else torch.float32
+        H = torch.empty(shape, dtype=dtype, device=X.device if is_tensor(X) else "cpu")
+        for block in self._solved_on_device(device, X):
+            H[block.numbers.to(H.device)] = block.H.to(H.device)
+        H *= self.fitted.coefficient_unit
+        if not bool(H.sum(dtype=torch.float64).isfinite()):
+            require_finite_values(H.cpu().numpy(), on_host(X), self.fitted.units.mean)
+        return H if is_tensor(X) else H.numpy()
 
     def loss(self, X: Any) -> float:
         """Return the mean divergence per sample, by its weight, in the data's units."""
@@ -79,11 +91,12 @@ class Inference:
         n, unit, total = X.shape[0], self._loss_unit, 0.0
         shares = None if counts is None else counts / counts.sum()
         for rows, losses in self._losses(X):
-            require_finite_values(losses * unit, on_host(X[rows]), self.fitted.units.mean, _numbers(rows))
+            if not np.isfinite(losses * unit).all():
+                require_finite_values(losses * unit, on_host(X[rows]), self.fitted.units.mean, _numbers(rows))
             total += float((losses / n if shares is None else losses * shares[rows]).sum())
         return total * unit
 
-    def _losses(self, X: Any) -> Iterator[tuple[slice, Array]]:
+    def _losses(self, X: Any) -> Iterator[tuple[Any, Array]]:
         """Yield the rows of each block and their losses in internal units."""
         if self.device is not None:
             for block in self._solved_on_device(self.device, X):
@@ -163,16 +176,15 @@ class Inference:
         solver = DeviceSolver(W, fitted.divergence, fitted.inside, *sets, self.tol, self.max_iter)
         raised = unsolved = 0
         for block in solver.solved(X, device):
-            found, numbers = block.H, _numbers(block.rows)
-            if not bool(found.sum().isfinite()) or bool(found.max() >= 0.5 * box.high):
+            if len(block.H) and not bool(block.H.max() < 0.5 * box.high):  # which NaN is not
                 given = on_host(X[block.rows])
-                require_valid_entries(given, numbers)
-                self._require_usable(found.cpu().numpy(), given, numbers)
+                require_valid_entries(given, block.rows)
+                self._require_usable(block.H.cpu().numpy(), given, block.rows)
             raised, unsolved = raised + block.raised, unsolved + block.unsolved
             yield block
         self._warn(raised, unsolved, X.shape[0])
 
-    def _require_usable(self, H: Array, given: Any, numbers: range) -> None:
+    def _require_usable(self, H: Array, given: Any, numbers: Any) -> None:
         """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
         require_finite_values(H, given, self.fitted.units.mean, numbers)
         if self.sets is None and not self.fitted.shares:
@@ -209,5 +221,5 @@ def _precision(X: Any) -> Any:
     return np.float64 if str(X.dtype).endswith("float64") else np.float32
 
 
-def _numbers(rows: slice) -> range:
-    return range(rows.start, rows.stop)
+def _numbers(rows: Any) -> Any:
+    return range(rows.start, rows.stop) if isinstance(rows, slice) else rows
