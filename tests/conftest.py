@@ -14,9 +14,10 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-# Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
+# Processes that share the cores: threads of BLAS and PyTorch that wait for each other would take twice as long.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import numpy as np
