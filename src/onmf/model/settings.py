@@ -1,7 +1,7 @@
 """The settings of the estimators, one table each, which the command line, model files and checkpoints read.
 
-A new setting is a row here, and a parameter with its documentation in the estimator. This module imports nothing heavy,
-so that ``onmf --help`` can read it.
+A new setting is a row here, a documented parameter of the estimator, and a field of ``Recipe`` or ``Reading``. This
+module imports nothing heavy, so that ``onmf --help`` can read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Setting:
     help: str = ""  # {names} stands for the names that are registered: those of divergences, or of methods
     type: Any = None  # of the option; None: that of the default
     stored: Stored = "value"  # how a model file holds it
-    learnt: bool = False  # it belongs to what was learnt, and cannot be changed while a model learns
+    learnt: bool = False  # it belongs to what was learnt: ``learner.initialise.continued`` raises where it is changed
     may_differ: bool = False  # a run is the same under another value, so that it can be resumed with one
     flags: tuple[str, ...] = ()  # of the option, unless that is the name
     low: float | None = None  # the least number that is allowed
