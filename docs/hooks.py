@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from mkdocs.structure.files import File, Files
+from typer.testing import CliRunner
+
+from onmf.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -74,7 +75,7 @@ def commands() -> str:
 
 def said(*arguments: str) -> str:
     """What the command prints, 80 columns wide and without colours."""
-    run = [sys.executable, "-m", "onmf", *arguments]
-    width = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", "PATH": "", "PYTHONPATH": str(ROOT / "src")}
-    text = subprocess.run(run, env=width, capture_output=True, text=True, check=True).stdout
-    return "\n".join(line.rstrip() for line in text.strip().splitlines()).replace("python -m onmf", "onmf")
+    width = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
+    done = CliRunner().invoke(app, arguments, prog_name="onmf", env=width, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())

@@ -14,10 +14,6 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-# Processes that share the cores: threads of BLAS that wait for each other would take twice as long.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import hypothesis
 import numpy as np
 import pytest
@@ -35,6 +31,16 @@ if os.environ.get("CI"):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="one case of every test that tests/slow.txt does not name")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Processes that share the cores have one thread each: threads that wait for each other take twice as long.
+
+    They are told before they start, since a plugin of pytest may import NumPy before they read this file.
+    """
+    if config.getoption("numprocesses", None):
+        for library in ("OPENBLAS", "OMP"):
+            os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import pytest
+
+from tests import processes
 
 compiled = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -35,7 +35,7 @@ import numpy as np
 from onmf import OnlineNMF
 
 X = np.random.default_rng(0).random((60, 8)) + 0.1
-model = OnlineNMF(3, divergence="squared_l2", random_state=0).fit(X)
+model = OnlineNMF(3, divergence="kl", method="em", random_state=0).fit(X)  # two kernels, soon compiled
 hits, misses = (
     sum(sum(getattr(kernel.stats, kind).values()) for kernel in kernels()) for kind in ("cache_hits", "cache_misses")
 )
@@ -97,8 +97,7 @@ main()
 def python(code: str, *arguments: str | Path, cache: Path | None = None) -> tuple[str, str]:
     """What a process of its own prints and says, with this folder for compiled code."""
     environment = os.environ | ({} if cache is None else {"NUMBA_CACHE_DIR": str(cache)})
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
+    done = processes.run("-c", code, *arguments, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
@@ -115,14 +114,15 @@ def test_the_first_runs_say_once_that_they_compile_and_later_ones_find_it_done(t
     assert first["misses"] > 1
     assert set(first["signatures"].values()) == {1}  # nothing is compiled twice
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((60, 8)) + 0.1)
-    command = ["fit", tmp_path / "x.npy", "-k", "2", "-d", "huber", "--out", tmp_path / "m"]
-    _, said = python(COMMAND, *command, cache=tmp_path)  # under another divergence, too
+    method = ["-d", "squared_l2", "--method", "paper:solver=constant"]  # another kernel
+    command = ["fit", tmp_path / "x.npy", "-k", "2", *method, "--out", tmp_path / "m"]
+    _, said = python(COMMAND, *command, cache=tmp_path)
     assert said.count(SENTENCE) == 1
     printed, said = python(FIT + COMMAND, *command, cache=tmp_path)
     assert "ompil" not in said
     second = json.loads(printed.splitlines()[0])
     assert second["misses"] == 0
-    assert second["hits"] > 1
+    assert second["hits"] > 0
     assert second["W"] == first["W"]
 
 

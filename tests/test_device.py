@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -31,6 +29,7 @@ from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.model.state import State
 from onmf.samples import Samples
+from tests import processes
 from tests.conftest import Run, example_id, examples, require_same_learning
 from tests.devices import DEVICES, GPU, F, K, data, quick
 from tests.learning import updated
@@ -630,7 +629,7 @@ for divergence in ("kl", "is", "squared_l2", "huber"):
     model = OnlineNMF(2, divergence=divergence, device="cpu", random_state=0, max_passes=2).fit(X)
     print(model.loss(X) > 0, model.transform(X).shape)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = processes.run("-c", code, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "em\n" + "True (200, 2)\n" * 4
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from onmf import plots
 from reproduction import __main__ as cli
-from reproduction import charts, contest, faces, synthetic, topics
+from reproduction import charts, contest, faces, judge, synthetic, topics
 from reproduction.datasets.files import VARIABLE
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Synthetic
@@ -28,13 +28,14 @@ from tests import processes
 
 # Sizes at which a run takes seconds; a process of its own is told the same.
 TINY = """
-from reproduction import contest, faces, sensitivity, synthetic, topics
+from reproduction import contest, faces, judge, sensitivity, synthetic, topics
 synthetic.Synthetic.SIZES["small"] = (400, 16, 6, 10)
 synthetic.NAMES = {name: synthetic.NAMES[name] for name in ("is", "squared_l2", "huber")}
 sensitivity.Sensitivity.SIZES["small"] = (100, 6, 3, 6)
 topics.SIZES["small"] = (80, 200, 100, 10)
 faces.COPIES["small"], faces.COMPONENTS["small"], faces.SUBJECTS["small"] = 2, 6, 1
 contest.MOST_ITERATIONS = 30
+judge.TOL, judge.FLOORS = 1e-4, (1e-6, 1e-3)
 """
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
 NAMES, PANELS = synthetic.NAMES, charts.panels
@@ -46,7 +47,8 @@ DRIVER = shutil.which("chromedriver")
 @pytest.fixture(scope="module", autouse=True)
 def _tiny() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contest, "MOST_ITERATIONS", contest.MOST_ITERATIONS)
+        for module, name in ((contest, "MOST_ITERATIONS"), (judge, "TOL"), (judge, "FLOORS")):
+            patch.setattr(module, name, getattr(module, name))
         patch.setattr(synthetic, "NAMES", synthetic.NAMES)
         for sizes in (Synthetic.SIZES, Sensitivity.SIZES, topics.SIZES, faces.COPIES, faces.COMPONENTS, faces.SUBJECTS):
             patch.setitem(sizes, "small", sizes["small"])

@@ -35,7 +35,7 @@ def data(number):
     return prefetch(open_source(folder / f"{number}.{kind}"))
 def keep(progress):
     kept.append(np.ones((200, 200)))
-divergence = "kl" if kind in ("dense", "sparse") else "squared_l2"  # quicker: there it is the readers that count
+divergence = "kl" if kind == "sparse" else "squared_l2"  # quicker
 model = OnlineNMF(2, divergence=divergence, random_state=0, batch_size=200)
 model.fit(data(small), checkpoint=Checkpoint(folder / "first", every=0.2))
 first = peak()

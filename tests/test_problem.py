@@ -135,7 +135,7 @@ def assert_as_good(problem: Problem, H: np.ndarray, best: np.ndarray, slack: flo
     ("divergence", "penalty"),
     [
         pytest.param(divergence, penalty, id=f"{example_id(divergence)}-{penalty}")
-        for divergence, penalty in spread([*DISTINCT, LogCosh(), LogCosh().in_units(3.0)], SOME, 2)
+        for divergence, penalty in spread([*DISTINCT, LogCosh(), LogCosh().in_units(3.0)], SOME, 4)
     ],
 )
 def test_multiplicative_steps_end_at_newtons_penalised_solution(
