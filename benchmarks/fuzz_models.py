@@ -16,8 +16,8 @@ import contextlib
 import io
 import json
 import pickle
-import shutil
 import re
+import shutil
 import signal
 import sys
 import tempfile

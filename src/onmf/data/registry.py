@@ -143,13 +143,13 @@ def register(
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that
-    shape the features are named in ``feature_options``: a model remembers them, and data for it are opened with the
-    same. Where they alone decide how many features there are, ``count_features`` computes it, or raises an error for
-    values that no data have. What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener
-    with a keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders",
-    "patterns" (as in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the
-    extra of onmf that installs it.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that shape the features
+    are named in ``feature_options``: a model remembers them, and data for it are opened with the same. Where they alone
+    decide how many features there are, ``count_features`` computes it, or raises an error for values that no data have.
+    What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
+    keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (as
+    in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
+    that installs it.
     """
 
     def record(opener: Opener) -> Opener:
