@@ -246,7 +246,7 @@ def _warn_without_room(model: onmf.OnlineNMF, place: OutputTarget) -> None:
 
     size = sum(array.nbytes for array in contents(model)[0].values())
     if reason := place.no_room(size):
-        errors.print(f"onmf: the model takes {size / 2**20:,.1f} MiB: {reason} Make room before the run ends.")
+        errors.print(f"onmf: {reason} The model takes {size / 2**20:,.1f} MiB; make room for it before the run ends.")
 
 
 def _save(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> None:

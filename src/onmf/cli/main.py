@@ -47,14 +47,20 @@ def main() -> None:
     except BrokenPipeError:
         status = UNREAD
     except OSError as error:
-        status = _tell(error)
+        status = status or _tell(error)
+        _discard(sys.stdout)
     if status == UNREAD:  # nobody wants the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
     try:
         sys.stderr.flush()
-    except OSError:  # which must not decide the exit status when the process ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except OSError:
+        _discard(sys.stderr)
     sys.exit(interrupted if status == INTERRUPTED else status)
+
+
+def _discard(stream: Any) -> None:
+    """Drop what could not be written, which must not decide the exit status when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run() -> int:

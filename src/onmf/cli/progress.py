@@ -299,6 +299,8 @@ class MetricsServer(ThreadingHTTPServer):
     A client that finds no place is hung up on, so that neither descriptors nor threads run out.
     """
 
+    request_queue_size = 128  # clients that wait in the system, and take nothing
+
     def __init__(self, host: str, port: int, handler: Any) -> None:
         self.places = threading.Semaphore(MOST_CLIENTS)
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
