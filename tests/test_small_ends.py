@@ -231,7 +231,7 @@ def test_room_for_the_result_is_looked_for_before_learning(folder: Path, monkeyp
     assert early.stderr == "onmf: cannot write n: File too large.\n"
     warning, end = late.stderr.splitlines()
     assert warning.startswith("onmf: cannot write n: File too large. The model takes 0.0 MiB; make room for it")
-    assert end.startswith("onmf: cannot write n: File too large. There is no room for what was learnt in any other")
+    assert end.startswith("onmf: cannot write n: File too large. It could be kept in no other folder either.")
 
 
 FULL = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 import tempfile
 from collections import deque
@@ -252,33 +251,33 @@ def _warn_without_room(model: onmf.OnlineNMF, place: OutputTarget) -> None:
 def _save(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> None:
     """Write the model to a file or to standard output; if that fails and no checkpoint holds it, write it elsewhere."""
     from onmf.estimators.files import contents
-    from onmf.persistence.file import ModelFileError, as_bytes
+    from onmf.persistence import file
 
+    arrays, facts = contents(model)
     try:
         if place.standard:
-            sys.stdout.buffer.write(as_bytes(*contents(model)))
+            sys.stdout.buffer.write(file.as_bytes(arrays, facts))
             sys.stdout.flush()
         else:
-            onmf.save(model, place.out)
+            file.write(place.out, arrays, facts)
         return
-    except ModelFileError as error:
+    except file.ModelFileError as error:
         reason = str(error)
     except OSError as error:
         reason = f"cannot write {place}: {error.strerror}."
     if keep is not None and not keep.failures:
         fail(f"{reason} What was learnt is in the checkpoint {keep.path}, which is a model file.")
-    for folder in (*_temporary_folder(), os.path.expanduser("~"), "/dev/shm"):  # noqa: S108 (no name can be guessed)
-        kept = Path(folder, f"onmf-{secrets.token_hex(8)}.safetensors")
-        with suppress(ModelFileError):
-            onmf.save(model, kept)
+    for folder in (None, os.path.expanduser("~"), "/dev/shm"):  # noqa: S108 (no name there can be guessed)
+        with suppress(OSError, file.ModelFileError):
+            handle, kept = tempfile.mkstemp(".safetensors", "onmf-", folder)  # None: the temporary folder
+            os.close(handle)
+            try:
+                file.write(kept, arrays, facts)
+            except file.ModelFileError:
+                os.unlink(kept)
+                raise
             fail(f"{reason} What was learnt is in {kept}; move it where there is room.")
-    fail(f"{reason} There is no room for what was learnt in any other folder.")
-
-
-def _temporary_folder() -> list[str]:
-    with suppress(FileNotFoundError):  # all are full
-        return [tempfile.gettempdir()]
-    return []
+    fail(f"{reason} It could be kept in no other folder either.")
 
 
 def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> NoReturn:
