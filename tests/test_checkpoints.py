@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from onmf.persistence.file import ModelFileError
 from reproduction.earlier_methods import Wang
 from tests import processes
 
-from .conftest import LogCosh, Soft, require_same_learning, spread
+from .conftest import LogCosh, Soft, limited, require_same_learning, spread
 
 X = np.random.default_rng(0).gamma(2.0, 1.0, (90, 3)) @ np.random.default_rng(1).random((3, 8))
 SPARSE = scipy.sparse.csr_matrix(X * (np.quantile(X, 0.9) < X))
@@ -387,6 +388,23 @@ def test_a_disk_that_fails_does_not_stop_learning(
     assert "No space left on device" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]  # no litter
     require_same_learning(resumed(X, tmp_path / "run", **SETTINGS), whole)
+
+
+def test_a_sound_checkpoint_that_cannot_be_opened_is_not_taken_for_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    whole = OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert whole._learned is not None
+    with limited(resource.RLIMIT_NOFILE, 3):
+        written = checkpoint.write(whole.get_params(deep=False), whole._learned)
+        with pytest.raises(ModelFileError, match="run: Too many open files"):
+            checkpoint.read()
+    assert not written
+    assert "learning continues: cannot read" in caplog.text
+    assert "damaged" not in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_folder_that_vanishes_does_not_stop_learning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -25,6 +25,7 @@ import onmf
 from onmf import Checkpoint, OnlineNMF
 from onmf.data import SourceError
 from onmf.distributed import partitioned, window, worker
+from tests import processes as copies
 from tests.conftest import Run, require_same_learning
 from tests.mortal import Deadly, Slow
 from tests.test_rounds import F, K, samples, spoilt
@@ -363,6 +364,30 @@ def test_a_loss_of_your_own_is_sent_to_the_workers(
     options = ["--module", "my_losses.py", "-d", "mine_on_dask", "--dask", address]
     status, out, err = run_main("fit", "x.npy", "-k", K, "--out", "m", *options)
     assert (status, out[:2]) == (0, "m:"), err
+
+
+MORTAL = """
+import sys
+from distributed import LocalCluster
+settings = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": ":0", "silence_logs": 50}
+print(LocalCluster(n_workers=1, processes=False, threads_per_worker=1, **settings).scheduler_address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_scheduler_that_dies_is_one_sentence(folder: Path) -> None:
+    fit = ["fit", folder / "x.npy", "-k", K, "--passes", 10**6, "--log-every", "0.1s", "--out", folder / "m"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with copies.start("-c", MORTAL, **pipes) as scheduler:
+        address = scheduler.stdout.readline().strip()
+        with copies.start("-m", "onmf", *fit, "--dask", address, stderr=subprocess.PIPE, text=True) as run:
+            while "/s" not in run.stderr.readline():
+                assert run.poll() is None
+            scheduler.kill()
+            lines = run.stderr.read().splitlines()
+    assert run.returncode == 2
+    assert lines[-1].startswith("onmf: the connection to Dask's scheduler was lost")
+    assert all("Z " in line for line in lines[:-1])  # figures of the run, and neither a log of Dask's nor a traceback
 
 
 def test_a_cluster_of_this_machine_is_started_for_the_command(

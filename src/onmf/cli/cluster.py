@@ -25,7 +25,8 @@ Dask: TypeAlias = Annotated[
         "--dask",
         metavar="ADDRESS",
         help="Run on Dask: the address of a scheduler, such as tcp://10.0.0.1:8786, or local, for a cluster of this "
-        "machine's processors. Workers read the files themselves, under the same names.",
+        "machine's processors. Workers read the files themselves, under the same names. Use a cluster that you trust: "
+        "its members can run code here, and you there.",
         show_default=False,
     ),
 ]
@@ -41,6 +42,8 @@ def running_on(address: str) -> Iterator[Any]:
     import dask
     import distributed
 
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is told in one sentence, without its trace
     _send_modules()
     # Otherwise a worker that dies while the cluster looks after an earlier one is never restarted.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "365 days"})

@@ -269,6 +269,8 @@ class Learned(Fitted):
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
         self.usage.require_sound(len(self.state.W))
         self.drift.require_sound()
+        if self.source is not None:
+            self.source.require_sound(self.features.number)
 
 
 def guarantee(learned: Learned) -> str:

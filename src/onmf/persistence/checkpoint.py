@@ -23,7 +23,7 @@ from onmf.divergences import Divergence
 from onmf.learner import Learned
 from onmf.model.settings import ONLINE
 from onmf.persistence import file, model
-from onmf.persistence.file import ModelFileError
+from onmf.persistence.file import ModelFileError, UnreadableFileError
 
 if sys.platform != "win32":
     import fcntl
@@ -144,6 +144,8 @@ class Checkpoint:
             raise ModelFileError(f"there is no checkpoint {self.path} to resume.")
         try:
             return Path(self.path), None, *model.read(self.path, own)
+        except UnreadableFileError:  # the file may be sound: the one before it must not take its place
+            raise
         except ModelFileError as error:
             with contextlib.suppress(ModelFileError):
                 return self.previous, error, *model.read(self.previous, own)

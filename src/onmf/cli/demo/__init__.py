@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from onmf.cli import app
-from onmf.cli.output import require_drawable
+from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console
 
 FIGURES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules, and what is added to the name of --out
-DPI = 80
 
 
 @app.command(epilog="Example:\n\n`onmf demo --out demo.png` writes demo.png, demo-topics.png and demo-sound.png.")
@@ -34,5 +33,5 @@ def demo(
         require_drawable(place, option="--out")
     for name, place in places.items():
         page = importlib.import_module(f"onmf.cli.demo.{name}")  # not needed for --help
-        page.draw(seed).savefig(place, dpi=DPI)
+        save_plot(page.draw(seed), place)
         console.print(f"Wrote {place}.\n", soft_wrap=True)
