@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from distributed.utils import get_mp_context
 
 import onmf
 from onmf import Checkpoint, OnlineNMF
+from onmf.cli import cluster as cli_cluster
 from onmf.data import SourceError
 from onmf.distributed import partitioned, window, worker
 from tests import processes as copies
@@ -375,6 +377,19 @@ sys.stdin.read()
 """
 
 
+def test_an_address_that_is_silent_is_one_sentence(
+    folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_cluster, "PATIENCE", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        status, _, err = run_main("fit", folder / "x.npy", "--dask", address, "--out", folder / "m")
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        f"onmf: --dask {address}: no scheduler answers there (it was silent for 1 seconds); give its address, or local."
+    )
+
+
 def test_a_scheduler_that_dies_is_one_sentence(folder: Path) -> None:
     fit = ["fit", folder / "x.npy", "-k", K, "--passes", 10**6, "--log-every", "0.1s", "--out", folder / "m"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -421,7 +436,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     arguments: list[str], words: str, folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", "1s")
+    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", 1)
     Path("x.csv").write_text("1,2\n3,4\n")
     Path("x.npy.zarr").mkdir()
     onmf.save(quick(max_passes=1).fit(X[:300]), "m0")
