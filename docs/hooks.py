@@ -77,5 +77,6 @@ def said(*arguments: str) -> str:
     """What the command prints, 80 columns wide and without colours."""
     width = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
     done = CliRunner().invoke(app, arguments, prog_name="onmf", env=width, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    if done.exit_code:
+        raise RuntimeError(done.output)
     return "\n".join(line.rstrip() for line in done.stdout.strip().splitlines())
