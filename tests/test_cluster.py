@@ -8,7 +8,6 @@ import logging
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,10 +169,8 @@ def test_a_driver_that_is_killed_is_resumed_on_another_cluster_bit_for_bit(
     data: Any, expected: OnlineNMF, client: Client, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "x.npy", X)
-    (tmp_path / "driver.py").write_text(DRIVER)
     address = client.scheduler.address  # type: ignore[union-attr]
-    arguments = [tmp_path / "driver.py", tmp_path / "x.npy", ROWS, tmp_path / "run", K, address]
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, timeout=120, check=False)
+    done = copies.run("-c", DRIVER, tmp_path / "x.npy", ROWS, tmp_path / "run", K, address)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert 3000 <= onmf.load(tmp_path / "run").n_samples_seen_ <= 5000
     with cluster(1, processes=False):
@@ -275,9 +272,8 @@ if __name__ == "__main__":
 """
 
 
-def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_are_sent_along(tmp_path: Path) -> None:
-    (tmp_path / "memory.py").write_text(MEMORY)
-    done = subprocess.run([sys.executable, tmp_path / "memory.py"], capture_output=True, text=True, check=False)
+def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_are_sent_along() -> None:
+    done = copies.run("-c", MEMORY, text=True)
     assert done.returncode == 0, done.stderr
     (driver, worker), (later_driver, later_worker) = json.loads(done.stdout.replace("(", "[").replace(")", "]"))
     all_of_it = 108 * 500 * 300 * 8 / 1024  # kilobytes of the partitions that were more
