@@ -20,7 +20,7 @@ EXTRAS = ["anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow", "soundfile", 
 UNUSED_BY_ESTIMATORS = [
     *("numba", "llvmlite", "matplotlib", *TERMINAL, "sklearn.decomposition", "sklearn.linear_model", "scipy.signal"),
     *("anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow.dataset", "soundfile", "zarr"),
-    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.insight.plots", "onmf.coefficients.kernels"),
+    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.insight.plots"),
 ]
 COMMAND = "import sys; sys.argv[0] = 'onmf'; from onmf.cli.main import main\ntry: main()\nexcept SystemExit: pass\n"
 MODULES = "import sys; print('loaded:', *sys.modules)"
@@ -78,12 +78,11 @@ def test_help_needs_neither_scikit_learn_nor_numba(arguments: list[str]) -> None
         *EXTRAS,
         "onmf.estimators",
         "onmf.learner",
-        "onmf.coefficients.kernels",
     }
 
 
 def test_onmf_info_needs_neither_scikit_learn_nor_numba(model: Path) -> None:
-    assert not loaded(COMMAND, "info", model) & {*HEAVY, *EXTRAS, "onmf.estimators", "onmf.coefficients.kernels"}
+    assert not loaded(COMMAND, "info", model) & {*HEAVY, *EXTRAS, "onmf.estimators"}
 
 
 def test_help_and_info_take_at_most_half_the_time_of_importing_sklearn_decomposition(model: Path) -> None:

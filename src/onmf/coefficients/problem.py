@@ -20,6 +20,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
 from onmf._support.threads import cached_property
+from onmf.coefficients import kernels
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -139,10 +140,8 @@ class Problem:
             return H @ self.Q
         if not self.X.sparse:
             return H @ self.W if self._few else self._by_rows(lambda X, H: H @ self.W, H)
-        from onmf.coefficients.kernels.gram import sampled_product
-
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)
-        threads.each(lambda rows: sampled_product(X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
+        threads.each(lambda rows: kernels.gram.sampled_product(X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
         return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
@@ -242,10 +241,8 @@ class Problem:
         """Return sum_f c_nf w_f w_f' for every sample, packed."""
         if not self.X.sparse:
             return weighted_grams(curvatures, self.W)
-        from onmf.coefficients.kernels.gram import sampled_hessians
-
         M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
-        sampled_hessians(self.X.matrix, curvatures, self.Wt, M)
+        kernels.gram.sampled_hessians(self.X.matrix, curvatures, self.Wt, M)
         return M
 
     # Facts about the samples and the components
@@ -452,16 +449,15 @@ def weighted_grams(weights: Array, W: Array) -> Array:
     from the system costs as much as the product: they are added in place, and the result is the one allocated last, so
     that a caller who keeps it until the next call keeps the allocator from returning the memory of them all.
     """
-    from onmf.coefficients.kernels.gram import pack
 
     def group(features: slice) -> Array:
         total = np.empty((len(weights), packed), dtype=weights.dtype)
         for block in threads.blocks(features.stop - features.start, 128):
             f = slice(features.start + block.start, features.start + block.stop)
             if block.start == 0:
-                np.matmul(weights[:, f], pack(W[:, f]).T, out=total)
+                np.matmul(weights[:, f], kernels.gram.pack(W[:, f]).T, out=total)
             else:
-                total += weights[:, f] @ pack(W[:, f]).T
+                total += weights[:, f] @ kernels.gram.pack(W[:, f]).T
         return total
 
     K, F = W.shape

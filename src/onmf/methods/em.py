@@ -21,7 +21,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf.coefficients import CoefficientSolver, Multiplicative, kernels
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import AveragingMethod, Growing, averaging
@@ -134,8 +134,6 @@ class EM(Accumulating, name="em"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.coefficients.kernels.multiplicative import accumulate
-
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.times_sample_weight(H), ratios(problem, Y)
         n, memory = X.weight, dict(state.memory)
@@ -149,7 +147,7 @@ class EM(Accumulating, name="em"):
             if not X.sparse:
                 return ratio[:, f].T @ counted
             total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
-            accumulate(X.matrix, ratio, counted, total, f.start)
+            kernels.multiplicative.accumulate(X.matrix, ratio, counted, total, f.start)
             return total
 
         return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
@@ -164,8 +162,6 @@ class EM(Accumulating, name="em"):
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """Return W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, in units of W <= 1."""
-        from onmf.coefficients.kernels.multiplicative import divide
-
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
         low = floor(memory)
@@ -182,7 +178,9 @@ class EM(Accumulating, name="em"):
                 np.maximum(W_new[f], low[f, None], out=W_new[f])
                 return np.asarray(W_new[f].max(axis=0))
             largest = np.empty_like(D, shape=N.shape[1])
-            divide(N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
+            kernels.multiplicative.divide(
+                N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order
+            )
             return largest
 
         def rescale(f: slice) -> None:
