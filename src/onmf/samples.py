@@ -89,6 +89,8 @@ class Samples:
             entry_weight = self.like(entry_weight)[rows].data
         part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), self.absent)
         part.checked = self.checked
+        if "totals" in self.__dict__:
+            part.__dict__["totals"] = self.totals[rows]
         return part
 
     def astype(self, dtype: Any, copy: bool = False) -> Samples:
@@ -221,9 +223,14 @@ class Samples:
         """The values times the weights of the entries, as a matrix."""
         return self.matrix if self.entry_weight is None else self.like(self.times_entry_weight(self.values))
 
+    @cached_property
+    def totals(self) -> Array:
+        """The weighted sum of each sample; do not change it."""
+        return row_sums(self.products)
+
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""
-        return row_sums(self.products) if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()
+        return self.totals if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()
 
     def weight_sums(self, axis: int) -> Array:
         """Return the sum of the weights of the entries of each feature (0) or each sample (1)."""

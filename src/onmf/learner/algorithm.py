@@ -6,7 +6,7 @@ An engine does the arithmetic: the one here by NumPy and compiled kernels, that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,10 +109,10 @@ class HostEngine:
         self.total, self.first_weight = X.weight, 0.0
         self.filled: Any = slice(None)
         shares = isinstance(box, Simplex)
-        if method.skips_empty and not shares:  # of shares, zeros say that there is a component of them
-            filled = np.flatnonzero(X.sum(axis=1) != 0)
-            if len(filled) < len(X):
-                self.filled, X = filled, X[filled]
+        # Of shares, zeros say that there is a component of them.
+        if method.skips_empty and not shares and np.count_nonzero(X.totals) < len(X):
+            self.filled = np.flatnonzero(X.totals)
+            X = X[self.filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
         self.solver = method.coefficient_solver(divergence, X.masked).within(box)
@@ -185,7 +185,7 @@ class HostEngine:
 
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
-        state = replace(self.state, W=np.ascontiguousarray(self.state.W), memory=dict(self.state.memory) | self.old)
+        state = self.state.with_arrays(np.ascontiguousarray(self.state.W), dict(self.state.memory) | self.old)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)
 

@@ -42,7 +42,11 @@ class State:
         another order.
         """
         W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
-        return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
+        return self.with_arrays(W, {name: array.copy() for name, array in self.memory.items()})
+
+    def with_arrays(self, W: Array, memory: Mapping[str, Array]) -> State:
+        """Return the state with another dictionary and other statistics."""
+        return State(W, self.C, self.samples, self.clock, self.steps, memory, self.penalties)
 
     def on_shard(self, shards: int) -> State:
         """Return the state for one of several shards: its clock is that of a stream that has shown each its share."""

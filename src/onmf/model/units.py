@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_finite
 from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 from onmf.model.validation import DataError, require_finite_values
@@ -69,7 +69,7 @@ class Units:
             X = _clipped(X, self.clip)
         values = np.divide(X.values, self.scale, dtype=X.dtype, order="C")
         internal = X.with_values(values)
-        if not np.isfinite(values.max(initial=0.0)):
+        if not is_finite(values):
             require_finite_values(
                 np.asarray(internal.matrix.max(axis=1).todense()) if X.sparse else values, X, self.mean, rows
             )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from onmf._support.arrays import is_finite
 from onmf._support.skipping import Unread
 from onmf.samples import Samples
 
@@ -75,7 +76,7 @@ def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) ->
 
     ``mean`` is that of the data that the model was begun with, ``rows`` are the row numbers.
     """
-    if np.isfinite(result.sum(dtype=np.float64)) or np.isfinite(result).all():
+    if is_finite(result):
         return
     row = int(np.flatnonzero(~np.isfinite(result).reshape(len(result), -1).all(axis=1))[0])
     raise DataError(
@@ -90,7 +91,10 @@ def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None
 
     That is no fit. Where samples are not large, the components are at fault, and what there is of a fit is given.
     """
-    for row in np.flatnonzero(H.max(axis=1, initial=0) >= high * (1 - 1e-6)):
+    bound = high * (1 - 1e-6)
+    if H.max(initial=0) < bound:
+        return
+    for row in np.flatnonzero(H.max(axis=1, initial=0) >= bound):
         if _largest(X, row) < 1e-3 * high * unit:
             continue
         raise DataError(
