@@ -178,7 +178,7 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
         """Write down the answers of some samples, and return whether any is left."""
         nonlocal active
-        if leaving.any():
+        if np.count_nonzero(leaving):
             rows, stay = active[leaving], ~leaving
             found.H[rows] = work.answers()[leaving]
             found.iterations[rows], found.converged[rows] = iterations, converged

@@ -136,8 +136,7 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
     g = typical_size(W)
     V = W / g
-    second = kernels.gram.nnls_on_gram(V @ V.T, (X / g) @ V.T)
-    second = project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
+    second = project(kernels.gram.nnls_on_gram(V @ V.T, (X / g) @ V.T, lift=1e-6))
     second = project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
     better = problem.objective(first, first @ W) <= problem.objective(second, second @ W)
     return np.where(better[:, None], first, second)

@@ -79,8 +79,7 @@ class Newton(CoefficientSolver, name="newton"):
             Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much
                 Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.l1
-            least = kernels.gram.nnls_on_gram(Q, B)
-            least = problem.box.project(np.maximum(least, 1e-3 * least.mean(axis=1, keepdims=True)))
+            least = problem.box.project(kernels.gram.nnls_on_gram(Q, B, lift=1e-3))
             H = least if problem.W.shape[1] >= 2 * problem.K else _better(problem, least, _first_steps(problem, H))
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H

@@ -283,7 +283,7 @@ class Problem:
     @cached_property
     def reach(self) -> Array:
         """r_k = sum_f x_f / sum_f W_kf: the coefficient at which component k alone has the sample's mass: (n, K)."""
-        return self.totals[:, None] / np.where(self.mass > 0, self.mass, 1.0)
+        return self.totals[:, None] / (self.mass + (self.mass == 0))
 
     @cached_property
     def l1(self) -> Array:
@@ -352,9 +352,7 @@ class Problem:
         """Return a first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
         if isinstance(self.box, Simplex):
             return self.box.gap(H, G)
-        down = np.maximum(G, 0.0) * (H - self.box.low)
-        up = np.maximum(-G, 0.0) * np.minimum(np.maximum(self.reach - H, H), self.box.high - H)
-        return (down + up).sum(axis=1)
+        return kernels.gram.remaining_gains(H, G, self.reach, self.box.low, self.box.high)
 
     def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
         """Return where at most ``tolerance`` is left to gain, or tol of f on the simplex, where fits may be far off."""
