@@ -12,6 +12,7 @@ from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
+SIDE = 8  # samples solved side by side
 NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
 
 
@@ -108,32 +109,48 @@ def _unpack(packed: Array, Q: Array) -> None:
 
 @cached_njit(fastmath=VECTOR_SUMS)
 def _factor(Q: Array, L: Array) -> None:
-    """Write the factors of Q = L D L' into the lower triangle of L, D on its diagonal, whether Q is positive or not."""
+    """Compute Q = L D L', whether Q is positive or not: D on the diagonal of L, both L and L' beside it."""
     for i in range(len(Q)):
-        for j in range(i + 1):
+        d = Q[i, i]
+        for j in range(i):
             s = Q[i, j]
             for k in range(j):
-                s -= L[i, k] * L[k, k] * L[j, k]
-            if i > j:
-                L[i, j] = s / L[j, j]
-            else:
-                L[i, i] = s if s != 0 else 1  # a component of zeros has no equation
+                s -= L[i, k] * L[j, k]
+            L[i, j] = s  # times D until the row is complete
+        for j in range(i):
+            s = L[i, j] / L[j, j]
+            d -= s * L[i, j]
+            L[i, j] = s
+            L[j, i] = s
+        L[i, i] = d if d != 0 else 1  # a component of zeros has no equation
 
 
-@cached_njit(fastmath=VECTOR_SUMS)
-def _solve_factored(L: Array, b: Array, x: Array) -> None:
-    """Solve x = Q^-1 b by the factors of Q."""
-    K = len(L)
-    for i in range(K):
-        s = b[i]
-        for k in range(i):
-            s -= L[i, k] * x[k]
-        x[i] = s
-    for i in range(K - 1, -1, -1):
-        s = x[i] / L[i, i]
-        for k in range(i + 1, K):
-            s -= L[k, i] * x[k]
-        x[i] = s
+@cached_njit()
+def _solve_factored(L: Array, B: Array, H: Array) -> None:
+    """Solve h = Q^-1 b for every row b of B by the factors of Q, several rows side by side for the vector unit."""
+    n, K = B.shape
+    x, s = np.zeros((K, SIDE), dtype=H.dtype), np.zeros(SIDE, dtype=H.dtype)
+    for first in range(0, n, SIDE):
+        rows = min(SIDE, n - first)
+        for i in range(K):
+            for r in range(rows):
+                s[r] = B[first + r, i]
+            for k in range(i):
+                for r in range(SIDE):
+                    s[r] -= L[i, k] * x[k, r]
+            for r in range(SIDE):
+                x[i, r] = s[r]
+        for i in range(K - 1, -1, -1):
+            for r in range(SIDE):
+                s[r] = x[i, r] / L[i, i]
+            for k in range(i + 1, K):
+                for r in range(SIDE):
+                    s[r] -= L[i, k] * x[k, r]
+            for r in range(SIDE):
+                x[i, r] = s[r]
+        for r in range(rows):
+            for i in range(K):
+                H[first + r, i] = x[i, r]
 
 
 @cached_njit(fastmath=VECTOR_SUMS)
@@ -175,6 +192,7 @@ def _nnls_on_gram(Q: Array, B: Array, H: Array, relative: float, lift: float, ma
         Q[k, k] += relative * trace / K
     whole = np.empty((K, K), dtype=H.dtype)
     _factor(Q, whole)
+    _solve_factored(whole, B, H)
     L = np.empty((K, K), dtype=H.dtype)
     x = np.empty(K, dtype=H.dtype)
     free = np.empty(K, dtype=np.int64)
@@ -183,7 +201,6 @@ def _nnls_on_gram(Q: Array, B: Array, H: Array, relative: float, lift: float, ma
     for i in range(n):
         h = H[i]
         b = B[i]
-        _solve_factored(whole, b, h)
         for k in range(K):
             passive[k] = h[k] > 0
         fewest = K + 1
