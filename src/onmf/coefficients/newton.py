@@ -84,7 +84,12 @@ class Newton(CoefficientSolver, name="newton"):
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         if self.max_iter <= KINKED or isinstance(problem.box, Simplex) or not problem.is_penalised_distance:
-            return iterate(_Steps(problem, H, self.tol), self.max_iter)
+            steps = _Steps(problem, H, self.tol)
+            found = iterate(steps, self.max_iter)
+            if len(steps.H) < problem.n:  # some have left before the last step, and their fits with them
+                return found
+            loss = None if problem.penalty else steps.f
+            return Coefficients(found.H, found.iterations, found.converged, steps.Y, loss)
         found = iterate(_Steps(problem, H, self.tol), KINKED)
         left = np.flatnonzero(~found.converged)
         if left.size:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver
+from onmf.coefficients import Coefficients, CoefficientSolver
 from onmf.coefficients.problem import Problem, adapted
 from onmf.divergences import Divergence
 from onmf.methods import Method, exchange
@@ -39,9 +39,9 @@ class Engine(Protocol):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     def solve(self, problem: Any, H: Any) -> Any:
-        """Return the coefficients, starting from those of the last visit.
+        """Return the coefficients and what was found with them, starting from those of the last visit.
 
-        A device may return a tuple with more than these; its surrogate makes the step of W here, too.
+        On a device, the surrogate makes the step of W here, too.
         """
 
     def update(self, chunk: Any, problem: Any, H: Any) -> None:
@@ -158,30 +158,27 @@ class HostEngine:
         """Pose the coefficient problem, for a solver that makes the effort that the chunk is worth."""
         return Problem(self.divergence, chunk.samples, self.state.W, self.box, self.penalty), chunk.solver
 
-    def solve(self, problem: tuple[Problem, CoefficientSolver], H: Array | None) -> Array:
-        """Return the coefficients, starting from H."""
+    def solve(self, problem: tuple[Problem, CoefficientSolver], H: Coefficients | None) -> Coefficients:
+        """Return the coefficients, starting from those of the last visit."""
         posed, solver = problem
-        return solver.solve(posed, H).H
+        return solver.solve(posed, H and H.H)
 
-    def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], H: Array) -> None:
+    def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], found: Coefficients) -> None:
         """Let the method make the next state; note the loss of the new samples before that."""
-        posed, X = problem[0], chunk.samples
-        Y = posed.fit(H)
+        posed, X, H = problem[0], chunk.samples, found.H
+        Y = posed.fit(H) if found.Y is None else found.Y
         if not self.visited:
-            losses = posed.loss(H, Y)[: len(chunk.new)]
-            if X.sample_weight is None:
-                self.losses.append(float(losses.sum(dtype=np.float64)))
-            else:
-                self.losses.append(float(X.sample_weight @ losses.astype(np.float64)))
+            losses = posed.loss(H, Y) if found.loss is None else found.loss
+            self.losses.append(float(X.times_sample_weight(losses)[: len(chunk.new)].sum(dtype=np.float64)))
             self.visited = True
         self.state = self.method.update(self.before, posed, H, Y, 0 if self.repeated else len(chunk.new))
         if self.adapt:
             share = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
             self.divergence = adapted(self.divergence, X, Y, share)
 
-    def keep(self, chunk: Chunk, H: Array) -> None:
+    def keep(self, chunk: Chunk, found: Coefficients) -> None:
         """Note the coefficients of the new samples."""
-        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = H[: len(chunk.new)]
+        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = found.H[: len(chunk.new)]
 
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
