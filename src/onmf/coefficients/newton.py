@@ -142,7 +142,7 @@ class _Steps(Descent):
         M = problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
         directions, positive = self._directions(M, self.G, self.H)
-        if not positive.all() and not problem.divergence.convex:
+        if not problem.divergence.convex and not positive.all():
             bent = ~positive
             M = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, bent))
             directions[bent], _ = self._directions(M, self.G[bent], self.H[bent])
@@ -164,7 +164,7 @@ class _Steps(Descent):
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
         bad = self._too_high(promised, value)
-        if bad.any():
+        if np.count_nonzero(bad):
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):
                 step[bad] *= 0.5

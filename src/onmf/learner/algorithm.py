@@ -127,7 +127,7 @@ class HostEngine:
             left, clock = len(self.X) - first, self.state.clock
             size = max(1, min(left, method.chunk(clock, share * left) // share))
             rows = slice(first, first + size)
-            new = self.X[rows]
+            new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
             effort = method.effort(clock) * (method.penalised_effort if self.state.penalties else 1)
             usual = self.solver

@@ -53,7 +53,7 @@ class Usage:
         """Return the usage by samples that count by their weights alone; one without a fit does not count."""
         H, mass = H.astype(np.float64, copy=False), W.sum(axis=1, dtype=np.float64)
         total = H @ mass
-        return cls(times(1 / np.where(total > 0, total, np.inf), weights) @ H * mass)
+        return cls(times(1 / (total + (total == 0)), weights) @ H * mass)
 
     def and_then(self, batch: Usage, before: int, n: int, horizon: float = np.inf) -> Usage:
         """Return the usage with a batch of n samples after others; after ``horizon`` samples the past weighs 1/e."""

@@ -254,9 +254,11 @@ def updated(
     passes = learned.passes if position is None else position.passes
     unit = learned.divergence.loss_unit(units.scale)
     loss = facts.loss * unit if facts.loss else 0.0  # the unit may be infinite where all is fitted exactly
+    adapts, to_beat = method.adapts and learned.adaptive, update.loss_to_beat
     after = replace(
         learned,
         state=update.state,
+        divergence=update.divergence.in_units(1 / units.scale) if adapts else learned.divergence,
         history=history.after(facts.samples, seconds, loss),
         position=position,
         passes=passes,
@@ -266,11 +268,8 @@ def updated(
         drift=learned.drift.after(facts.samples, facts.loss),
         coverage=learned.coverage and facts.coverage and learned.coverage + facts.coverage,
         usage=learned.usage.and_then(facts.usage, history.samples, facts.samples, method.horizon),
+        loss_to_beat=learned.loss_to_beat if to_beat is None else to_beat,
     )
-    if method.adapts and learned.adaptive:
-        after = replace(after, divergence=update.divergence.in_units(1 / units.scale))
-    if update.loss_to_beat is not None:
-        after = replace(after, loss_to_beat=update.loss_to_beat)
     W, drift, (samples, seconds, loss) = after.W, after.drift, after.history.last
     if after.shares and not is_finite(W):  # in the data's units
         raise unlearnable("makes the dictionary infinite", rows)

@@ -271,7 +271,7 @@ class Floor:
         """Return low_f from the running average of the statistic."""
         if not self.share:
             return np.zeros_like(average)
-        size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
+        size = np.exp(average) if self.geometric else average + 0.01 * (average.sum() / len(average))
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 

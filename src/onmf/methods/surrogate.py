@@ -148,8 +148,8 @@ class Surrogate(AveragingMethod, name="surrogate"):
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
         shared = "S" in memory and "a" not in memory
-        S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
         if "S" in memory:
+            S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = kernels.gram.pack(Ht) if "A" in memory else np.square(Ht)
         b = Ht @ T if X.sparse and not X.masked else None

@@ -42,8 +42,10 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     if samples is not None and samples.checked:
         return
     X = _matrix(X)
-    require_sound_structure(X)
-    values = X.data if scipy.sparse.issparse(X) else X
+    sparse = scipy.sparse.issparse(X)
+    if sparse:
+        require_sound_structure(X)
+    values = X.data if sparse else X
     with np.errstate(invalid="ignore"):
         # Without temporaries: a NaN survives in both extremes, an infinity in one.
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
@@ -52,7 +54,7 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
                 samples.checked = True
             return
         bad = ~np.isfinite(values) | (values < 0)
-    if scipy.sparse.issparse(X):
+    if sparse:
         entries = X.tocoo()
         row, column, value = entries.row[bad], entries.col[bad], entries.data[bad]
     else:

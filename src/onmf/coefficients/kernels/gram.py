@@ -293,7 +293,7 @@ def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> 
     Return also which Hessians were positive definite on the rest; without that, the directions are those own steps.
     """
     n, K = H.shape
-    D, positive, relative = np.zeros_like(H), np.zeros(n, dtype=bool), damping(K, H.dtype)
+    D, positive, relative = np.zeros((n, K), dtype=H.dtype), np.zeros(n, dtype=bool), damping(K, H.dtype)
 
     def block(rows: slice) -> None:
         _newton_directions(M[rows], G[rows], H[rows], D[rows], positive[rows], low, high, relative, NEAR)
