@@ -161,7 +161,7 @@ class HostEngine:
     def solve(self, problem: tuple[Problem, CoefficientSolver], H: Coefficients | None) -> Coefficients:
         """Return the coefficients, starting from those of the last visit."""
         posed, solver = problem
-        return solver.solve(posed, H and H.H)
+        return solver.solve(posed, None if H is None else H.H)
 
     def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], found: Coefficients) -> None:
         """Let the method make the next state; note the loss of the new samples before that."""
