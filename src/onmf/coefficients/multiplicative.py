@@ -44,7 +44,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
-        if not problem.X.sparse or problem.X.masked or order is None:
+        if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]

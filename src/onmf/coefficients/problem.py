@@ -121,13 +121,13 @@ class Problem:
         self.Q: Array | None = None
         self._few = X.shape[0] * X.shape[1] < 2 * ENTRIES  # too few to share out, as mostly while learning
         self.slope_at_zero = 0.0  # of the loss of a zero that X does not store
-        if gram or (X.sparse and not X.masked and _is_squared_l2(divergence)):
+        if gram or (X.omits_zeros and _is_squared_l2(divergence)):
             self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
             Q = self.AW @ W.T
             self.Q = 0.5 * (Q + Q.T)
         elif X.sparse:
             self.Wt = np.ascontiguousarray(W.T)
-            if not X.masked:
+            if X.omits_zeros:
                 if divergence.slope_at_zero is None:
                     raise ValueError(f"{divergence.name} is not linear at zero: sparse samples must be made dense.")
                 self.slope_at_zero = divergence.slope_at_zero
@@ -205,7 +205,7 @@ class Problem:
         return np.asarray(self.X.like(entries) @ self.Wt) if self.X.sparse else entries @ self.W.T
 
     def _gathered_with_zeros(self, slope: Array) -> Array:
-        if self.X.masked or not self.X.sparse:
+        if not self.X.omits_zeros:
             return self.gathered(slope)
         return self.gathered(slope - self.slope_at_zero) + self.slope_at_zero * self.mass
 

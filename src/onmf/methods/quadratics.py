@@ -258,7 +258,7 @@ class Floor:
             matrix = X.matrix_times_sample_weight(X.values)  # its own sum is slower
             return np.bincount(matrix.indices, matrix.data, X.shape[1]).astype(X.dtype, copy=False)
         sizes = np.log(X.matrix) if self.geometric else X.matrix
-        return sizes.sum(axis=0) if X.sample_weight is None else X.sample_weight @ sizes
+        return X.times_sample_weight(sizes).sum(axis=0)
 
     def of_masked(self, X: Samples, before: Array) -> Array:
         """Return the mean of each feature's entries, or its size before where all are missing."""

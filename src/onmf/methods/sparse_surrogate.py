@@ -85,8 +85,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         rho = self.weight(problem.divergence, state.clock + n, n)
         memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]
-        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * em.coefficient_sums(X, counted)
-        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * em.square_sums(X, counted)
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * X.sum_of_rows(counted)
+        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * (counted * H).sum(axis=0)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         places = scipy.sparse.csr_matrix((np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape)
         news = places.tocsc().T, (1 + order) * ratio, order * ratio / Y, counted

@@ -152,7 +152,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
             S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = kernels.gram.pack(Ht) if "A" in memory else np.square(Ht)
-        b = Ht @ T if X.sparse and not X.masked else None
+        b = Ht @ T if X.omits_zeros else None
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> Swept:

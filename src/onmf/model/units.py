@@ -63,7 +63,7 @@ class Units:
         Sparse samples stay sparse. Without missing entries they come here only under divergences that admit zeros.
         Samples that would be infinite raise an error; ``rows`` gives the row numbers.
         """
-        if X.sparse and not X.masked:
+        if X.omits_zeros:
             X = _canonical(X)
         if self.clip is not None:
             X = _clipped(X, self.clip)
@@ -97,7 +97,7 @@ def _clipped(X: Samples, clip: tuple[float, float]) -> Samples:
     """Return samples between the bounds, which may lie beyond the range of their type."""
     largest = float(np.finfo(X.dtype).max)
     low, high = (min(bound, largest) for bound in clip)
-    if X.sparse and not X.masked:
+    if X.omits_zeros:
         if low > 0:  # zeros are raised
             return Samples(np.clip(X.matrix.toarray(), low, high), None, X.sample_weight).sparsified()
         X = _canonical(X)  # entries are clipped, not their parts
