@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import os
+import re
+import struct
 import sys
 import zipfile
 import zlib
@@ -22,9 +24,9 @@ from onmf import OnlineNMF
 from onmf.data import SourceError, open_source
 from tests.processes import run
 
-MUCH = 10**8  # bytes that each bomb becomes
-MEMORY = "16MB"
-ROOM = 48e6  # bytes that a process may grow by: the budget, and libraries that it loads
+MUCH = 3 * 10**7  # bytes that each bomb becomes, at least
+MEMORY = "6MB"
+ROOM = 15e6  # bytes that a process may grow by: the budget, and what libraries take for themselves
 ZEROS = bytes(MUCH)
 Bomb = Callable[[Path], str]  # writes it, and returns what to open
 
@@ -43,7 +45,8 @@ def parquet(path: Path) -> str:
     import pyarrow.parquet
 
     table = pyarrow.table({"a": np.zeros(MUCH // 8)})
-    pyarrow.parquet.write_table(table, path, use_dictionary=False, compression="zstd", data_page_size=2**30)
+    large = {"row_group_size": MUCH, "data_page_size": 2**30, "write_batch_size": MUCH, "max_rows_per_page": MUCH}
+    pyarrow.parquet.write_table(table, path, use_dictionary=False, compression="zstd", **large)
     return f"parquet:{path}"
 
 
@@ -54,8 +57,9 @@ def parquet_that_lies(path: Path) -> str:
     parquet(path)
     content, honest = path.read_bytes(), pyarrow.parquet.read_metadata(path).row_group(0).column(0)
     number, small = (_varint(2 * size) for size in (honest.total_uncompressed_size, 1000))
-    assert content.count(number) == 1
-    path.write_bytes(content.replace(number, small.ljust(len(number), b"\x00")))
+    place = content.rindex(number)
+    small = bytes([*(byte | 128 for byte in small), 128, 0][: len(number)])
+    path.write_bytes(content[:place] + small + content[place + len(number) :])
     return f"parquet:{path}"
 
 
@@ -134,24 +138,25 @@ def chunk_that_is_too_long(path: Path) -> str:
 def picture(path: Path) -> str:
     from PIL import Image
 
-    Image.fromarray(np.zeros((2500, 2000), np.uint16)).save(path, format="PNG", compress_level=1)
+    Image.fromarray(np.zeros((1500, 1000), np.uint16)).save(path, format="PNG", compress_level=1)
     return f"images:{path}"
 
 
 def tile(path: Path) -> str:
-    from PIL import Image, TiffImagePlugin
-
-    tags = TiffImagePlugin.ImageFileDirectory_v2()
-    tags[322] = tags[323] = 10_000
-    Image.fromarray(np.zeros((16, 16), np.uint8)).save(path, format="TIFF", tiffinfo=tags, compression="tiff_lzw")
+    """A TIFF of 16 x 16 in one tile of 5000 x 5000."""
+    pixels = zlib.compress(bytes(5000 * 5000), 1)
+    tags = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: 5000, 323: 5000, 324: 8, 325: len(pixels)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    place = 8 + len(pixels)
+    path.write_bytes(b"II*\0" + struct.pack("<I", place) + pixels + struct.pack("<H", len(tags)) + entries + bytes(4))
     return f"images:{path}"
 
 
 def sound(path: Path) -> str:
     import soundfile
 
-    soundfile.write(path, np.zeros(2_000_000), 8000, format="WAV", subtype="PCM_U8")
-    return f"audio:{path}?window=1000000"
+    soundfile.write(path, np.zeros(500_000), 8000, format="WAV", subtype="PCM_U8")
+    return f"audio:{path}?window=500000"
 
 
 def line(path: Path, start: bytes, again: bytes, scheme: str) -> str:
@@ -188,6 +193,7 @@ def cells(path: Path, kind: str) -> str:
 
 def names(path: Path, kind: str) -> str:
     """A long name, stored once, of every row."""
+    import pyarrow.feather
     import pyarrow.parquet
 
     index = pyarrow.DictionaryArray.from_arrays(np.zeros(200, np.int32), ["x" * (MUCH // 100)])
@@ -197,3 +203,77 @@ def names(path: Path, kind: str) -> str:
     else:
         pyarrow.feather.write_feather(table, str(path))
     return f"{kind}:{path}?index=name"
+
+
+CHARACTERS = "of more than 187500 characters, takes more memory than memory=6MB allows"
+BOMBS: dict[str, tuple[Bomb, str]] = {  # and what is said of them
+    "a record batch": (feather, "a record batch of .* takes 31MB"),
+    "a record batch of a stream": (lambda path: feather(path, stream=True), "a record batch of .* takes 31MB"),
+    "a page of Parquet": (parquet, "a row group of .* takes 61MB"),
+    "a page of Parquet that its footer denies": (parquet_that_lies, "a row group of .* takes 61MB"),
+    "an archive": (npz, "takes 68MB"),
+    "a row of an array": (row_of_an_array, "one row of .* takes 60MB"),
+    "a chunk of HDF5": (hdf5, "one chunk of .* takes 60MB"),
+    "a chunk of HDF5 that denies it": (hdf5_that_lies, "larger than the 1600 bytes"),
+    "the same, lzf": (lambda path: hdf5_that_lies(path, "lzf"), "larger than the 1600 bytes"),
+    "a chunk of Zarr, zstd": (lambda path: zarr_that_lies(path, "zstd"), "larger than the 800 bytes"),
+    "a chunk of Zarr, blosc": (lambda path: zarr_that_lies(path, "blosc"), "larger than the 800 bytes"),
+    "a chunk of Zarr, gzip": (lambda path: zarr_that_lies(path, "gzip"), "larger than the 800 bytes"),
+    "a chunk of Zarr 2, zlib": (lambda path: zarr_that_lies(path, "zlib", 2), "larger than the 800 bytes"),
+    "a chunk of Zarr 2, lz4": (lambda path: zarr_that_lies(path, "lz4", 2), "larger than the 800 bytes"),
+    "a chunk of Zarr 2, bz2": (lambda path: zarr_that_lies(path, "bz2", 2), "larger than the 800 bytes"),
+    "a shard of Zarr": (lambda path: zarr_that_lies(path, "zstd", shards=(40, 5)), "larger than the 800 bytes"),
+    "a long chunk of Zarr": (chunk_that_is_too_long, "larger than the 1600 bytes"),
+    "a picture": (picture, "takes 36MB"),
+    "a tile of a picture": (tile, "takes 600MB"),
+    "a frame of sound": (sound, "one row of .* takes 36MB"),
+    "a header": (lambda path: line(path, b"", b"name,", "csv"), f"row 0, {CHARACTERS}"),
+    "a line of numbers": (lambda path: line(path, b"1,2\n", b"1.5,", "csv"), f"row 1, {CHARACTERS}"),
+    "a line of words": (lambda path: line(path, b"", b"ab cd ", "text"), f"row 0, {CHARACTERS}"),
+    "a line of JSON": (lambda path: line(path, b'{"a": [1', b", 1", "jsonl") + "?features=a", f"row 0, {CHARACTERS}"),
+    "a file of words": (folder, f"row 0, {CHARACTERS}"),
+    "the names of genes": (lambda path: cells(path, "dense"), "the list of names in .* takes more memory"),
+    "cells by columns": (lambda path: cells(path, "csc_matrix"), "stored by columns, takes 30MB"),
+    "the names of rows of Parquet": (lambda path: names(path, "parquet"), "the list of names in .* takes more memory"),
+    "the names of rows of Feather": (lambda path: names(path, "feather"), "the list of names in .* takes more memory"),
+}
+READ = """
+import sys
+import h5py, PIL.Image, pyarrow.dataset, pyarrow.parquet, sklearn.feature_extraction.text, soundfile, zarr
+from onmf.data import SourceError, open_source
+
+def memory(name):
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith(name)).split()[1]) * 1024
+
+def read(text):
+    for _ in open_source(text).batches(200):
+        pass
+
+for text in sys.stdin.read().splitlines():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak is counted from now on
+    before = memory("VmRSS")
+    try:
+        read(text)
+        said = "nothing"
+    except SourceError as error:
+        said = str(error)
+    print(memory("VmHWM") - before, said, sep="\\t", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell the peak of memory")
+def test_a_small_file_that_stands_for_much_raises_an_error_before_it_takes_memory(tmp_path: Path) -> None:
+    texts = []
+    for name, (write, _) in BOMBS.items():
+        (tmp_path / name).mkdir()
+        texts.append(write(tmp_path / name / "x"))
+        assert sum(file.stat().st_blocks for file in (tmp_path / name).rglob("*")) * 512 < MUCH / 10
+    asked = [f"{text}{'&' if '?' in text else '?'}memory={MEMORY}" for text in texts]
+    done = run("-c", READ, given="\n".join(asked), text=True)
+    assert done.returncode == 0, done.stderr
+    for (name, (_, said)), found in zip(BOMBS.items(), done.stdout.splitlines(), strict=True):
+        peak, error = found.split("\t")
+        assert re.search(said, error), (name, error)
+        assert float(peak) < ROOM, (name, peak)

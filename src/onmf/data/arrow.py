@@ -24,6 +24,7 @@ from onmf.data.registry import register
 from onmf.samples import Samples
 
 BUFFER = 2**16  # bytes of a column to read at a time, of which pyarrow would read all
+STEP = 2**14  # rows to convert at a time
 GROUP = 2**24  # bytes: every row group adds to the footer of Parquet, which is held in memory until the end
 FILE_MAGIC = b"ARROW1"
 STREAM_CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
@@ -55,8 +56,9 @@ class ArrowRows(Sequential):
         """Yield the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
         block = block.select(self.wanted)
         block.validate(full=True)
-        for start in range(0, block.num_rows, size):
-            yield self._converted(block.slice(start, size), first + start, on_bad)
+        step = max(size, self.fitting(STEP))
+        for start in range(0, block.num_rows, step):
+            yield self._converted(block.slice(start, step), first + start, on_bad)
 
     def _converted(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
         rows = np.arange(first, first + block.num_rows)
@@ -86,7 +88,7 @@ class ArrowRows(Sequential):
             yield "" if name is None else str(name)
             left -= len(str(name))
             if left < 0:
-                require_room(f"the names of the rows of {self.where}", self.memory + 1, self.memory)
+                require_room(f"the list of names in {self.where}", None, self.memory)
 
 
 class ArrowFiles(ArrowRows):

@@ -231,7 +231,7 @@ def native(X: Any) -> Any:
         raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
 
 
-def require_room(what: object, needed: int, memory: int) -> None:
+def require_room(what: object, needed: int | None, memory: int) -> None:
     """Raise an error, before it is allocated, if something that cannot be cut takes more than there is room for."""
     if (why := no_room(what, needed, memory)) is not None:
         raise SourceError(why)

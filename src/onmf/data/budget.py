@@ -57,12 +57,17 @@ def characters(memory: int) -> int:
     return max(1, memory // PARSED)
 
 
-def no_room(what: object, needed: int, memory: int) -> str | None:
-    """Return why this many bytes must not be taken for something that cannot be cut; None if they may be."""
-    if needed > memory:
+def no_room(what: object, needed: int | None, memory: int) -> str | None:
+    """Return why this many bytes must not be taken for something that cannot be cut; None if they may be.
+
+    If it is not known how many they are, only that they are more than ``memory``, ``needed`` is None.
+    """
+    if needed is None or needed > memory:
+        much = "more memory" if needed is None else f"{spelt_bytes(needed)} of memory, more"
+        enough = f"a larger ?{MEMORY}=" if needed is None else f"?{MEMORY}={spelt_bytes(needed)}"
         return (
-            f"{what} takes {spelt_bytes(needed)} of memory, more than {MEMORY}={spelt_bytes(memory)} allows; if you "
-            f"trust the data, give ?{MEMORY}={spelt_bytes(needed)}, or set {VARIABLE}."
+            f"{what} takes {much} than {MEMORY}={spelt_bytes(memory)} allows; if you trust the data, give {enough}, or "
+            f"set {VARIABLE}."
         )
     free = free_memory() if needed > LITTLE else None
     if free is not None and needed > free / 2:
@@ -83,6 +88,4 @@ def free_memory() -> int | None:
 
 def _number(name: str, file: Path) -> int:
     """Return a number of a file of lines ``NAME: NUMBER ...``."""
-    return next(
-        int(words[1]) for words in map(str.split, file.read_text().splitlines()) if words[0].rstrip(":") == name
-    )
+    return int(dict(line.split()[:2] for line in file.read_text().replace(":", "").splitlines())[name])

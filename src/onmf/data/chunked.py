@@ -204,8 +204,17 @@ class HDF5Chunks(Chunks):
         if len(codecs) > 1:
             raise SourceError(f"{where} is compressed by {codecs}; onmf reads data sets that are compressed once.")
         super().__init__(where, X, allowed(), codecs[0] if codecs else None)
-        self.filtered = bool(filters)
+        self.filtered, self.largest = bool(filters), 0
         self.left_out = sum(1 << place for place, each in enumerate(filters) if each in FILTERS)
+
+    def require_sound(self, start: int, stop: int) -> None:
+        """Look at each chunk only if the largest could become too large, since to find one takes a while."""
+        if self.filtered and self.chunks and not self.largest:
+            sizes = [0]
+            self.X.id.chunk_iter(lambda chunk: sizes.append(chunk.size))
+            self.largest = max(1, *sizes)
+        if self.largest * (RATIOS.get(self.codec, self.memory) if self.codec else 1) > self.memory // 2:
+            super().require_sound(start, stop)
 
     def _stored(self, start: int, stop: int) -> Iterator[Stored]:
         for place in self._grid(start, stop, self.chunks) if self.filtered else ():

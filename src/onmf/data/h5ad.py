@@ -105,7 +105,7 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
         file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
         arguments = str(allowed() // 4), place, *([] if index is None else [index])  # names are kept in several lists
         if require_harmless(path, PROBE_SCRIPT, *arguments) == NO_MEMORY:
-            require_room(f"the list of names in {path}", allowed() + 1, allowed())
+            require_room(f"the list of names in {path}", None, allowed())
         if "var" not in file or "_index" not in file["var"].attrs:
             raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
         genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from onmf._support.skipping import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_room, require_unchanged
-from onmf.data.budget import MEMORY, PARSED, VARIABLE, characters, spelt_bytes
+from onmf.data.budget import PARSED, characters
 from onmf.data.columns import shown
 from onmf.data.pipes import is_pipe, lines, name_of, not_utf8, some
 from onmf.samples import Samples
@@ -72,10 +72,7 @@ class LineRows(Sequential):
         """Raise an error if a line is too long to be parsed; no line can be cut."""
         length, what = self._length(line), f"{self.where}: row {row}"
         if length > self.most:
-            raise SourceError(
-                f"{what} has more than {self.most} characters, which is all that {MEMORY}={spelt_bytes(self.memory)} "
-                f"has room for; if you trust the data, give a larger ?{MEMORY}=, or set {VARIABLE}."
-            )
+            require_room(f"{what}, of more than {self.most} characters,", None, self.memory)
         require_room(what, PARSED * length, self.memory)
 
     def _require_utf8(self, first: int, block: list[str]) -> None:

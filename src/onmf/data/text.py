@@ -132,7 +132,7 @@ class WordCounts:
     def add(self, words: Collection[str]) -> None:
         """Count the words of one more text."""
         different = set(words)
-        self.characters += sum(map(len, different - self.total.keys()))
+        self.characters += sum(len(word) for word in different if word not in self.total)
         self.total.update(words)
         self.in_texts.update(different)
         self.texts += 1
