@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
-import json
 import os
 import re
 import struct
@@ -21,8 +17,13 @@ import pytest
 import scipy.sparse
 
 from onmf import OnlineNMF
-from onmf.data import SourceError, open_source
+from onmf.data import SourceError, budget, h5ad, open_source, register
+from onmf.data.budget import parsed
+from onmf.data.text import WordCounts
 from tests.processes import run
+
+for library in ("anndata", "h5py", "PIL", "pyarrow", "soundfile", "zarr"):
+    pytest.importorskip(library)
 
 MUCH = 3 * 10**7  # bytes that each bomb becomes, at least
 MEMORY = "6MB"
@@ -164,6 +165,12 @@ def line(path: Path, start: bytes, again: bytes, scheme: str) -> str:
     return f"{scheme}:{path}"
 
 
+def words(path: Path) -> str:
+    """Two hundred thousand of them, each of which occurs once."""
+    path.write_text("".join(f"a{number} b{number}\n" for number in range(100_000)))
+    return f"text:{path}"
+
+
 def folder(path: Path) -> str:
     path.mkdir()
     line(path / "a.txt", b"", b"ab cd ", "text")
@@ -205,7 +212,7 @@ def names(path: Path, kind: str) -> str:
     return f"{kind}:{path}?index=name"
 
 
-CHARACTERS = "of more than 187500 characters, takes more memory than memory=6MB allows"
+CHARACTERS = "of more than 93750 characters, takes more memory than memory=6MB allows"
 BOMBS: dict[str, tuple[Bomb, str]] = {  # and what is said of them
     "a record batch": (feather, "a record batch of .* takes 31MB"),
     "a record batch of a stream": (lambda path: feather(path, stream=True), "a record batch of .* takes 31MB"),
@@ -236,6 +243,7 @@ BOMBS: dict[str, tuple[Bomb, str]] = {  # and what is said of them
     "cells by columns": (lambda path: cells(path, "csc_matrix"), "stored by columns, takes 30MB"),
     "the names of rows of Parquet": (lambda path: names(path, "parquet"), "the list of names in .* takes more memory"),
     "the names of rows of Feather": (lambda path: names(path, "feather"), "the list of names in .* takes more memory"),
+    "many words": (words, "nothing"),
 }
 READ = """
 import sys
@@ -277,3 +285,219 @@ def test_a_small_file_that_stands_for_much_raises_an_error_before_it_takes_memor
         peak, error = found.split("\t")
         assert re.search(said, error), (name, error)
         assert float(peak) < ROOM, (name, peak)
+
+
+# Honest files
+
+
+N, F = 60, 40
+X = np.random.default_rng(0).integers(0, 9, (N, F)).astype(float)
+
+
+def write_csv(path: Path) -> None:
+    np.savetxt(path, X, delimiter=",", fmt="%g")
+
+
+def write_npz(path: Path) -> None:
+    scipy.sparse.save_npz(path, scipy.sparse.csr_array(X))
+
+
+def write_hdf5(path: Path, how: Any = "gzip") -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=X, chunks=(25, 7), compression=how, shuffle=True)
+
+
+def write_zarr(path: Path, **how: Any) -> None:
+    import zarr
+
+    zarr.create_array(str(path), shape=X.shape, chunks=(25, 7), dtype="f8", **how)[:] = X
+
+
+def write_h5ad(path: Path, kind: Any = scipy.sparse.csr_matrix) -> None:
+    import anndata
+
+    anndata.AnnData(kind(X)).write_h5ad(path, compression="gzip")
+
+
+def write_arrow(path: Path) -> None:
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    table = pyarrow.table({f"f{k:02}": column for k, column in enumerate(X.T)})
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path, row_group_size=25)
+    else:
+        pyarrow.feather.write_feather(table, str(path), compression="zstd", chunksize=25)
+
+
+def write_pictures(path: Path) -> None:
+    from PIL import Image
+
+    path.mkdir()
+    for number, row in enumerate(X.astype(np.uint8)):
+        Image.fromarray(row.reshape(5, 8)).save(path / f"{number:02}.png")
+
+
+HONEST: dict[str, Callable[[Path], None]] = {
+    "x.csv": write_csv,
+    "x.npy": lambda path: np.save(path, X),
+    "x.npz": write_npz,
+    "x.h5": write_hdf5,
+    "lzf.h5": lambda path: write_hdf5(path, "lzf"),
+    "plain.h5": lambda path: write_hdf5(path, None),
+    "x.zarr": write_zarr,
+    "shards.zarr": lambda path: write_zarr(path, shards=(50, 14)),
+    "v2.zarr": lambda path: write_zarr(path, zarr_format=2),
+    "plain.zarr": lambda path: write_zarr(path, compressors=None),
+    "x.h5ad": write_h5ad,
+    "csc.h5ad": lambda path: write_h5ad(path, scipy.sparse.csc_matrix),
+    "dense.h5ad": lambda path: write_h5ad(path, np.asarray),
+    "x.parquet": write_arrow,
+    "x.feather": write_arrow,
+    "images:x": write_pictures,
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_batches_are_cut_to_fit_and_what_cannot_be_cut_is_read_with_the_memory_that_the_error_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(h5ad, "require_harmless", lambda *_: 0)  # a process of its own, which takes a while
+    path = tmp_path / name.rpartition(":")[2]
+    HONEST[name](path)
+    text, memory = f"{name.partition(':')[0]}:{path}" if ":" in name else str(path), "6kB"
+    for _ in range(4):
+        try:
+            found = [batch for _, batch in open_source(f"{text}?memory={memory}").batches(N)]
+            break
+        except SourceError as error:
+            memory = re.findall(r"\?memory=([\d.]+\w+)", str(error))[-1]
+    cut = np.concatenate([batch.toarray() if scipy.sparse.issparse(batch) else batch for batch in found])
+    assert np.array_equal(cut, X)
+    if not scipy.sparse.issparse(found[0]):
+        assert max(batch.nbytes for batch in found) <= parsed(memory)
+    if parsed(memory) < X.nbytes:
+        assert len(found) > 1
+
+
+@pytest.mark.parametrize("name", ["x.h5", "x.zarr", "x.h5ad"])
+def test_a_chunk_is_decompressed_once_however_many_batches_it_makes(name: str, tmp_path: Path) -> None:
+    path, many = tmp_path / name, np.tile(X, (20, 1))
+    if name == "x.zarr":
+        import zarr
+
+        zarr.create_array(str(path), shape=many.shape, chunks=many.shape, dtype="f8")[:] = many
+    elif name == "x.h5":
+        import h5py
+
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", data=many, chunks=many.shape, compression="gzip")
+    else:
+        import anndata
+
+        large: Any = {"compression": "gzip", "chunks": (np.count_nonzero(many),)}
+        anndata.AnnData(scipy.sparse.csr_matrix(many)).write_h5ad(path)
+        import h5py
+
+        with h5py.File(path, "r+") as file:
+            for part in ("data", "indices"):
+                values = file["X"][part][:]
+                del file["X"][part]
+                file["X"].create_dataset(part, data=values, **large)
+    source: Any = open_source(path)
+    stored = source.X.data if name == "x.h5ad" else source.X
+    reads = []
+    read = type(stored).__getitem__
+
+    class Counted(type(stored)):  # type: ignore[misc]
+        def __getitem__(self, rows: slice) -> Any:
+            reads.append(rows)
+            return read(self, rows)
+
+    stored.__class__ = Counted
+    assert sum(len(rows) for rows, _ in source.batches(10)) == len(many)
+    assert len(reads) <= 2  # the rows of a chunk of a sparse matrix are counted on average
+
+
+def test_a_line_that_is_too_long_costs_nothing_but_itself(tmp_path: Path) -> None:
+    for name, good, long in (("x.csv", "1,2\n", "1," * 999 + "\n"), ("x.txt", "ab cd\n", "ab " * 999 + "\n")):
+        (tmp_path / name).write_text(good * 20 + long + good * 10)
+        source = open_source(f"{tmp_path / name}?memory=64kB")
+        with pytest.raises(SourceError, match=r"row 20, of more than 1000 characters, takes more memory"):
+            list(source.batches(7))
+        model = OnlineNMF(1, on_error="skip", random_state=0).fit(source)
+        assert (model.n_samples_seen_, model.n_skipped_) == (30, 1)
+
+
+def test_a_fit_whose_batches_do_not_fit_is_one_with_smaller_batches(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    cut = OnlineNMF(3, batch_size=50, random_state=0).fit(open_source(f"{tmp_path / 'x.npy'}?memory=8kB"))
+    smaller = OnlineNMF(3, batch_size=12, random_state=0).fit(open_source(tmp_path / "x.npy"))
+    assert np.array_equal(cut.components_, smaller.components_)
+
+
+def test_cells_that_are_far_denser_than_the_others_raise_an_error(tmp_path: Path) -> None:
+    write_h5ad(tmp_path / "x.h5ad", lambda X: scipy.sparse.csr_matrix(np.vstack([X, np.zeros((4000, F))])))
+    source = open_source(f"{tmp_path / 'x.h5ad'}?memory=40kB")
+    with pytest.raises(SourceError, match=r"rows 0 to \d+ of .* takes \d+kB of memory, more than memory=40kB allows"):
+        next(source.batches(400))
+
+
+def test_words_are_forgotten_by_their_length_too() -> None:
+    counts = WordCounts(most=100)
+    for row in range(500):
+        counts.add(["often", f"{row}" * 200])
+        assert sum(map(len, counts.total)) <= 3200
+    assert counts.total["often"] == 500
+
+
+# The setting
+
+
+def test_memory_is_an_option_of_every_scheme_or_a_variable_and_of_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", X)
+    text = str(tmp_path / "x.npy")
+    assert open_source(text).memory == 2 * 10**9
+    source = open_source(f"{text}?memory=1.5MiB")
+    assert source.memory == 3 * 2**19
+    assert source.spec is not None
+    assert "memory" not in source.spec.options
+    assert open_source(str(source.opened)).memory == source.memory  # as workers open it
+    monkeypatch.setenv("ONMF_MEMORY", "7MB")
+    assert open_source(text).memory == 7 * 10**6
+    assert open_source(f"{text}?memory=8000").memory == 8000
+    for wrong in ("much", "-1", "0", "3 apples", "1e9", "nan"):
+        with pytest.raises(ValueError, match=r"memory, or the variable ONMF_MEMORY, must be a size such as 500MB"):
+            open_source(f"{text}?memory={wrong}")
+
+    def opener(path: Path, memory: str) -> Any: ...
+
+    with pytest.raises(TypeError, match="every scheme has an option memory"):
+        register("remembering")(opener)
+
+
+def test_no_more_than_half_of_the_free_memory_is_taken_for_what_cannot_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = picture(tmp_path / "x.png")
+    monkeypatch.setattr(budget, "free_memory", lambda: 50 * 10**6)
+    with pytest.raises(SourceError, match=r"x\.png takes 36MB of memory, more than half of the 50MB that are free\."):
+        open_source(text)
+    monkeypatch.setattr(budget, "free_memory", lambda: 100 * 10**6)
+    assert open_source(text).n_features == 1500 * 1000
+
+
+def test_memory_is_free_within_the_limit_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "CGROUP", tmp_path)
+    free = budget.free_memory()
+    if free is None:
+        pytest.skip("this system does not tell")
+    (tmp_path / "memory.stat").write_text("file 90000\nanon 1000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert (budget.free_memory() or 0) > 10**6
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert budget.free_memory() == 4000

@@ -15,7 +15,7 @@ MEMORY, VARIABLE = "memory", "ONMF_MEMORY"
 USUAL = "2GB"
 UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 LITTLE = 2**24  # bytes that are there whatever else runs
-PARSED = 32  # bytes that a character of text may take when it is parsed: a short word is an object of its own
+PARSED = 64  # bytes that a character of text may take when it is parsed: a short word is an object of its own
 CGROUP = Path("/sys/fs/cgroup")  # where a container's own limit is told
 
 _given: ContextVar[int | None] = ContextVar("_given", default=None)

@@ -22,7 +22,7 @@ import scipy
 
 from onmf._support.arrays import Array
 from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix, require_room
-from onmf.data.budget import allowed
+from onmf.data.budget import LITTLE, allowed
 from onmf.data.chunked import HDF5Chunks, Sliced, open_hdf5
 from onmf.data.columns import choose
 from onmf.data.in_memory import Rows
@@ -103,7 +103,11 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
         raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
     with reading(path, "as AnnData"):
         file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
-        arguments = str(allowed() // 4), place, *([] if index is None else [index])  # names are kept in several lists
+        arguments = (
+            str(LITTLE + allowed() // 4),
+            place,
+            *([] if index is None else [index]),
+        )  # names are kept in several lists
         if require_harmless(path, PROBE_SCRIPT, *arguments) == NO_MEMORY:
             require_room(f"the list of names in {path}", None, allowed())
         if "var" not in file or "_index" not in file["var"].attrs:

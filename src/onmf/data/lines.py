@@ -37,6 +37,7 @@ class LineRows(Sequential):
                 break
             yield from self._readable(first, block, on_bad)
             first += len(block)
+            del block  # before the next is read
         if self.bytes is not None:
             require_unchanged(self.path, self.bytes)
 

@@ -117,9 +117,8 @@ class WordFeatures:
 class WordCounts:
     """Counts of the occurrences of each word, and of the texts that it is in.
 
-    Beyond ``most`` different words, or ``LONG`` characters for each of these, the rarer half or more are forgotten, and
-    counted anew if they come again; none of them had occurred more than ``forgotten`` times since they were forgotten
-    before.
+    Beyond ``most`` different words, or ``LONG`` characters for each of these, all but the most frequent are forgotten,
+    and counted anew if they come again.
     """
 
     most: int
@@ -127,7 +126,7 @@ class WordCounts:
     characters: int = 0
     total: Counter[str] = field(default_factory=Counter)
     in_texts: Counter[str] = field(default_factory=Counter)
-    forgotten: int = 0
+    forgets: bool = False  # has it forgotten any?
 
     def add(self, words: Collection[str]) -> None:
         """Count the words of one more text."""
@@ -136,22 +135,23 @@ class WordCounts:
         self.total.update(words)
         self.in_texts.update(different)
         self.texts += 1
-        while len(self.total) > self.most or self.characters > LONG * self.most:
+        if len(self.total) > self.most or self.characters > LONG * self.most:
             self._forget_rare()
 
     def _forget_rare(self) -> None:
-        if not self.forgotten:
+        if not self.forgets:
             log.warning(
                 "There are more than %d different words, or very long ones: rare ones are forgotten while they are "
                 "counted, so that min_df and the choice among rare words are approximate; a larger ?%s= counts more.",
                 *(self.most, MEMORY),
             )
-        counts = sorted(self.total.values(), reverse=True)
-        rare = counts[min(self.most, len(counts)) // 2]  # at most half of them occur more often
-        self.forgotten = max(rare, self.forgotten)
-        self.total = Counter({word: n for word, n in self.total.items() if n > rare})
-        self.in_texts = Counter({word: self.in_texts[word] for word in self.total})
-        self.characters = sum(map(len, self.total))
+        kept, room = Counter[str](), LONG * self.most // 2
+        for word, n in self.total.most_common(self.most // 2):
+            if len(word) <= room:
+                kept[word], room = n, room - len(word)
+        self.total, self.forgets = kept, True
+        self.in_texts = Counter({word: self.in_texts[word] for word in kept})
+        self.characters = sum(map(len, kept))
 
     def chosen(self, where: object, words: int, min_df: float | None, max_df: float | None) -> list[str]:
         """Return the ``words`` most frequent in at least min_df and at most max_df texts, in alphabetical order.
