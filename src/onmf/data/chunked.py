@@ -164,34 +164,43 @@ class ZarrChunks(Chunks):
                 f"{path} is compressed by {[*inner, *names]}; onmf reads arrays that are compressed once."
             )
         super().__init__(str(path), X, allowed(), names[0] if names else None)
-        self.path = path
-        self.index = 0  # bytes of what a shard says of its chunks
+        self.path, self.inside = path, (1, 1)  # chunks in a file, along each axis
         if X.shards:
+            self.inside = tuple(whole // part for whole, part in zip(X.shards, X.chunks, strict=True))
             (shard,) = X.metadata.to_dict()["codecs"]
             facts = shard["configuration"]
             how = [each["name"] for each in facts["index_codecs"]]
-            if how[0] != "bytes" or how[1:] not in ([], ["crc32c"]) or X.shards[0] % X.chunks[0]:
+            if how not in (["bytes"], ["bytes", "crc32c"]):
                 raise SourceError(f"{path} has shards with an index of {how}; onmf reads bytes and crc32c.")
-            chunks = math.prod(whole // part for whole, part in zip(X.shards, X.chunks, strict=True))
-            self.index, self.check = 16 * chunks, 4 * len(how[1:])
-            self.at_end = facts["index_location"] == "end"
+            self.at_end, self.check = facts["index_location"] == "end", 4 * len(how[1:])
 
     def _stored(self, start: int, stop: int) -> Iterator[Stored]:
         for place in self._grid(start, stop, self.X.shards or self.chunks):
             file = self.path / self.X.metadata.encode_chunk_key(place)
             if not file.is_file():
                 continue
-            if not self.index:
+            if self.X.shards:
+                before = place[0] * self.X.shards[0]
+                yield from self._in_shard(file, max(0, start - before), stop - before)
+            else:
                 yield file.stat().st_size, file.read_bytes
-                continue
-            content = file.read_bytes() if file.stat().st_size <= self.memory else b""
-            first = len(content) - self.check - self.index if self.at_end else 0
-            if first < 0 or len(content) < self.index:
-                raise SourceError(f"{file} is damaged: it is no shard of {self.index // 16} chunks.")
-            for begin, length in np.frombuffer(content, "<u8", self.index // 8, first).reshape(-1, 2).tolist():
-                if begin < len(content):  # else the chunk is not there
-                    chunk = content[begin : begin + length]
-                    yield len(chunk), partial(bytes, chunk)
+
+    def _in_shard(self, path: Path, start: int, stop: int) -> Iterator[Stored]:
+        """Yield the chunks of a shard by its index, which says where each begins and how long it is."""
+        length, index, chunks = path.stat().st_size, 16 * math.prod(self.inside), math.prod(self.inside)
+        if length > 2 * chunks * self.bytes + index + SLACK or length < index + self.check:
+            raise SourceError(f"{path} is damaged: it is too long or too short for a shard of {chunks} chunks.")
+        with path.open("rb") as file:
+            file.seek(length - index - self.check if self.at_end else 0)
+            places = np.frombuffer(file.read(index), "<u8").reshape(*self.inside, 2)
+            for begin, size in places[start // self.chunks[0] : -(-stop // self.chunks[0])].reshape(-1, 2).tolist():
+                if begin < length:  # else the chunk is not there
+                    yield min(size, length - begin), partial(_read_at, file, begin, size)
+
+
+def _read_at(file: Any, begin: int, size: int) -> bytes:
+    file.seek(begin)
+    return bytes(file.read(size))
 
 
 class HDF5Chunks(Chunks):
