@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +52,14 @@ class ArrowRows(Sequential):
         _require_numbers(self.where, schema, self.numbers)
         self.row_bytes = 32 * len(self.wanted)  # as columns, as rows, and of one type
 
-    def _rows_of(self, block: Any, first: int, size: int, on_bad: OnBad | None) -> Numbered:
-        """Yield the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
+    def _parts(self, block: Any, size: int) -> list[Any]:
+        """Return the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
         block = block.select(self.wanted)
         block.validate(full=True)
         step = max(size, self.fitting(STEP))
-        for start in range(0, block.num_rows, step):
-            yield self._converted(block.slice(start, step), first + start, on_bad)
+        return [block.slice(start, step) for start in range(0, block.num_rows, step)]
 
-    def _converted(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
+    def _rows_of(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
         rows = np.arange(first, first + block.num_rows)
         if self.index_name is not None:
             rows = np.array(list(self._names(block.column(self.index_name))), dtype=object)
@@ -146,9 +145,9 @@ class ArrowFiles(ArrowRows):
                     for block in blocks:
                         start = max(0, left_out - before)
                         before += block.num_rows
-                        if start < block.num_rows:
-                            yield from self._rows_of(block.slice(start), row, size, on_bad)
-                            row += block.num_rows - start
+                        for part in self._parts(block.slice(start), size):
+                            yield self._rows_of(part, row, on_bad)
+                            row += part.num_rows
                     if before < count:
                         raise SourceError(f"{path} ends after {before} rows, but its footer announced {count}.")
                 left_out = 0
@@ -171,12 +170,12 @@ class ArrowFiles(ArrowRows):
         ends = np.cumsum([group.num_rows for group in groups])
         begin = int(np.searchsorted(ends, first, side="right"))
 
-        def blocks() -> Iterator[Any]:
-            for number in range(begin, len(ends)):
-                require_small_pages(path, groups[number], self.wanted, pages, self.memory)
-                yield from file.iter_batches(size, row_groups=[number], columns=self.wanted, use_threads=False)
+        def blocks(number: int) -> Iterator[Any]:
+            require_small_pages(path, groups[number], self.wanted, pages, self.memory)
+            found: Iterator[Any] = file.iter_batches(size, [number], columns=self.wanted, use_threads=False)
+            return found
 
-        return int(ends[begin - 1]) if begin else 0, blocks()
+        return int(ends[begin - 1]) if begin else 0, chain.from_iterable(map(blocks, range(begin, len(ends))))
 
 
 class ArrowStream(ArrowRows):
@@ -199,8 +198,9 @@ class ArrowStream(ArrowRows):
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         with reading(self.where, "to the end"), self._reader() as reader:
             for block in reader if self.rewinds else until_interrupted(iter(reader)):
-                yield from self._rows_of(block, first, size, on_bad)
-                first += block.num_rows
+                for part in self._parts(block, size):
+                    yield self._rows_of(part, first, on_bad)
+                    first += part.num_rows
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from onmf.data.budget import allowed, no_room
+from onmf.data.budget import allowed, given, no_room
 from onmf.model.validation import DataError, require_sound_structure
 from onmf.samples import Samples, stacked
 
@@ -58,19 +58,25 @@ class Source(ABC):
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
     spec: "Spec | None" = None  # how its features are made; open_source knows, and sets it
     where: str | Path = "a source"  # its name in messages
-    memory: int  # bytes that reading a batch may take
     row_bytes: int = 0  # that reading a row takes, of a source that can tell; batches are cut to fit into ``memory``
+    _memory: int | None
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         source = super().__new__(cls)
-        source.memory = allowed()  # here, so that no source can do without
+        source._memory = given.get()  # here, so that no source can forget it
         return source
+
+    @property
+    def memory(self) -> int:
+        """The bytes that reading a batch may take."""
+        return allowed() if self._memory is None else self._memory
 
     def fitting(self, size: int) -> int:
         """Return how many of ``size`` rows fit into memory; if not even one does, raise an error."""
-        if self.row_bytes > self.memory:
-            require_room(f"one row of {self.where}", self.row_bytes, self.memory)
-        return min(size, self.memory // self.row_bytes) if self.row_bytes else size
+        if not self.row_bytes:
+            return size
+        require_room(f"one row of {self.where}", self.row_bytes, self.memory)
+        return min(size, self.memory // self.row_bytes)
 
     @abstractmethod
     def batches(

@@ -18,23 +18,23 @@ LITTLE = 2**24  # bytes that are there whatever else runs
 PARSED = 64  # bytes that a character of text may take when it is parsed: a short word is an object of its own
 CGROUP = Path("/sys/fs/cgroup")  # where a container's own limit is told
 
-_given: ContextVar[int | None] = ContextVar("_given", default=None)
+given: ContextVar[int | None] = ContextVar("given", default=None)
 
 
 @contextmanager
 def within(text: str | None) -> Iterator[None]:
     """Apply the option ``memory`` to all that is opened within the block."""
-    token = _given.set(None if text is None else parsed(text))
+    token = given.set(allowed() if text is None else parsed(text))
     try:
         yield
     finally:
-        _given.reset(token)
+        given.reset(token)
 
 
 def allowed() -> int:
     """Return how many bytes reading may take, for what is opened now."""
-    given = _given.get()
-    return parsed(os.environ.get(VARIABLE) or USUAL) if given is None else given
+    now = given.get()
+    return parsed(os.environ.get(VARIABLE) or USUAL) if now is None else now
 
 
 def parsed(text: str) -> int:
