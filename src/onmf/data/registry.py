@@ -191,7 +191,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
     """Return the source that a text names, as ``onmf fit`` takes it.
 
     ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
-    size, columns, ... An option that is given and contradicts it raises an error.
+    size, columns, ... An option that is given and contradicts it raises an error. Every scheme takes ``memory=500MB``,
+    which reading a batch may take, and ``links=follow``.
     """
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
