@@ -84,6 +84,7 @@ class Source(ABC):
     ) -> Numbered:
         """Yield one pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
+        Where ``size`` rows do not fit into ``memory``, all batches have as many as do.
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
         ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
         instead, and their names are ``Unread`` and hold the reason. Without ``on_bad`` the error is raised. A source
