@@ -3,11 +3,11 @@
     python -m benchmarks.fuzz_readers --files 10000 [--readers csv,h5ad] [--seed 0]
 
 A file of every kind is cut, doubled, made up, or has some of its bytes changed; tables, texts and stores are also
-damaged where a careful attacker would do it: numbers, sizes, indices, codecs, and links to pipes and endless devices.
-Whatever can be opened is learnt from, with ``on_error`` raise and skip in turns. What counts as a fault: a process
-that dies, an error that is not told in one sentence, a model that is not finite, more than ten seconds, or memory of
-more than 1 GiB beyond that at the start. Files are tried in child processes, so that one that dies is found and named.
-Exit status 1 if there is any fault.
+damaged where a careful attacker would do it: numbers, sizes, indices, codecs, links to pipes and endless devices, and
+bombs, which stand for up to 100 MB where ``ONMF_MEMORY`` allows 32. Whatever can be opened is learnt from, with
+``on_error`` raise and skip in turns. What counts as a fault: a process that dies, an error that is not told in one
+sentence, a model that is not finite, more than ten seconds of computing, or more than 256 MiB of memory beyond before.
+Files are tried in child processes, so that one that dies is found and named. Exit status 1 if there is any fault.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from benchmarks.fuzz_models import peak
 from onmf import OnlineNMF
 from onmf.data import open_source
 
@@ -42,7 +42,9 @@ S = scipy.sparse.csr_matrix(np.round(X) * (np.random.default_rng(1).random((N, F
 WORDS = np.array(["river", "stone", "cloud", "bread", "night", "piano", "garden", "winter", "yellow", "engine"])
 ODD_NUMBERS = [b"nan", b"inf", b"-1", b"1e400", b"", b"x", b'"', b"1e-320", b"0x10", "\u0663".encode(), b"1_0", b"\xff"]
 LONG = 10.0  # seconds
-ROOM = 2**30  # bytes
+ROOM = 2**28  # bytes
+MEMORY = "32MB"  # for reading
+BOMB = 8.0  # the digits of its bytes
 ROUND = 250  # files a child tries
 REJECTIONS = (ValueError, OSError, MemoryError, ModuleNotFoundError)  # what the command line tells in one sentence
 
@@ -247,6 +249,77 @@ def codecs_changed(path: Path, rng: np.random.Generator) -> None:
     place.write_text(json.dumps(facts))
 
 
+def zeros(rng: np.random.Generator, columns: int = 1) -> Any:
+    """An array of up to 100 MB."""
+    return np.zeros((int(10 ** rng.uniform(4, BOMB)) // (8 * columns), columns))
+
+
+def line_lengthened(path: Path, rng: np.random.Generator) -> None:
+    """Some bytes of a text again and again, up to 10 MB of them."""
+    data, place = path.read_bytes(), int(rng.integers(path.stat().st_size))
+    again = data[place : place + rng.integers(1, 9)].replace(b"\n", b",")
+    path.write_bytes(data[:place] + again * (int(10 ** rng.uniform(3, BOMB - 1)) // len(again)) + data[place:])
+
+
+def columns_inflated(kind: str, path: Path, rng: np.random.Generator) -> None:
+    """Record batches or a row group of zeros, some of them in one page."""
+    import pyarrow.ipc
+    import pyarrow.parquet
+
+    data = pyarrow.table({f"f{k}": column for k, column in enumerate(zeros(rng, F).T)})
+    many = len(data) + 1
+    if kind == "parquet":
+        large = {"row_group_size": many, "data_page_size": 2**30, "write_batch_size": many, "max_rows_per_page": many}
+        pyarrow.parquet.write_table(data, path, compression="zstd", use_dictionary=rng.random() < 0.5, **large)
+        return
+    new = pyarrow.ipc.new_file if kind == "file" else pyarrow.ipc.new_stream
+    with new(path, data.schema, options=pyarrow.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(data)
+
+
+def archive_inflated(path: Path, rng: np.random.Generator) -> None:
+    """A sparse matrix with one entry again and again."""
+    data = zeros(rng).ravel()
+    indices, indptr = np.zeros(len(data), np.int32), np.array([0, len(data)])
+    np.savez_compressed(path, format=b"csr", shape=(1, F), data=data, indices=indices, indptr=indptr)
+
+
+def chunk_inflated(path: Path, rng: np.random.Generator) -> None:
+    """A Zarr array with a chunk that becomes larger than it says."""
+    import numcodecs
+
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != "zarr.json")
+    files[rng.integers(len(files))].write_bytes(bytes(numcodecs.Zstd().encode(zeros(rng))))
+
+
+def hdf5_chunk_inflated(path: Path, rng: np.random.Generator) -> None:
+    """An HDF5 file with a large chunk, or with one that becomes larger than it says."""
+    import h5py
+
+    with h5py.File(path, "r+") as file:
+        sets: list[Any] = []
+        file.visititems(lambda _, item: sets.append(item) if isinstance(item, h5py.Dataset) else None)
+        found = sets[rng.integers(len(sets))]
+        if not (found.shape and found.dtype.kind in "if"):
+            return
+        name, shape, dtype = found.name, found.shape, found.dtype
+        del file[name]
+        data = zeros(rng, shape[1] if len(shape) == 2 else 1).reshape(-1, *shape[1:])
+        if rng.random() < 0.5:
+            file.create_dataset(name, data=data.astype(dtype), chunks=data.shape, compression=1)
+        else:
+            new = file.create_dataset(name, shape, dtype, chunks=shape, compression=1)
+            new.id.write_direct_chunk((0,) * len(shape), zlib.compress(data, 1))
+
+
+def picture_inflated(path: Path, rng: np.random.Generator) -> None:
+    """A picture of 16 bits, all black."""
+    from PIL import Image
+
+    side = int((10 ** rng.uniform(3, BOMB)) ** 0.5 / 2)
+    Image.fromarray(np.zeros((side, 2 * side), np.uint16)).save(path, format="PNG", compress_level=1)
+
+
 def folder(name: str, write: Write, path: Path) -> None:
     """Three files of one kind."""
     path.mkdir()
@@ -254,37 +327,39 @@ def folder(name: str, write: Write, path: Path) -> None:
         write(path / name.format(number))
 
 
-HDF5_DAMAGES: list[Damage] = [bytes_changed, stored_numbers_changed, hdf5_led_elsewhere]
+COMMAS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b","), line_lengthened]
+TABS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b"\t"), line_lengthened]
+HDF5_DAMAGES: list[Damage] = [bytes_changed, stored_numbers_changed, hdf5_led_elsewhere, hdf5_chunk_inflated]
 READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with the place of the file; how it is made
-    "csv": ("{}.csv", functools.partial(table, ","), [bytes_changed, functools.partial(cells_changed, b",")]),
-    "tsv": ("{}.tsv", functools.partial(table, "\t"), [bytes_changed, functools.partial(cells_changed, b"\t")]),
+    "csv": ("{}.csv", functools.partial(table, ","), COMMAS),
+    "tsv": ("{}.tsv", functools.partial(table, "\t"), TABS),
     "npy": ("{}.npy", lambda path: np.save(path, X), [bytes_changed]),
-    "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed]),
-    "parquet": ("{}.parquet", parquet, [bytes_changed]),
-    "arrow": ("{}.arrow", arrow, [bytes_changed]),
-    "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed]),
+    "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed, archive_inflated]),
+    "parquet": ("{}.parquet", parquet, [bytes_changed, functools.partial(columns_inflated, "parquet")]),
+    "arrow": ("{}.arrow", arrow, [bytes_changed, functools.partial(columns_inflated, "file")]),
+    "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed, functools.partial(columns_inflated, "stream")]),
     "hdf5": ("{}.h5", hdf5, HDF5_DAMAGES),
     "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), HDF5_DAMAGES),
     "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), HDF5_DAMAGES),
     "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), HDF5_DAMAGES),
-    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed, codecs_changed, led_elsewhere]),
-    "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed]),
+    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed, codecs_changed, led_elsewhere, chunk_inflated]),
+    "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed, picture_inflated]),
     "images, JPEG": ("{}.jpg", functools.partial(picture, "JPEG"), [bytes_changed]),
     "images, TIFF": ("{}.tiff", functools.partial(picture, "TIFF"), [bytes_changed]),
     "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed]),
     "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed]),
-    "text": ("{}.txt?words=8", documents, [bytes_changed]),
+    "text": ("{}.txt?words=8", documents, [bytes_changed, line_lengthened]),
     "JSON Lines, numbers": (
         "{}.jsonl?features=" + ",".join(f"f{k}" for k in range(F)),
         lambda path: (
             path.write_text("\n".join(json.dumps({f"f{k}": x for k, x in enumerate(row)}) for row in X)) and None
         ),
-        [bytes_changed],
+        [bytes_changed, line_lengthened],
     ),
     "JSON Lines, texts": (
         "{}.jsonl?field=text&words=8",
         lambda path: path.write_text("\n".join(json.dumps({"text": text}) for text in texts())) and None,
-        [bytes_changed],
+        [bytes_changed, line_lengthened],
     ),
     "folder, texts": (
         "text:{}.d?links=follow",
@@ -312,27 +387,34 @@ def learn(text: str, skip: bool) -> str:
     return "learnt" if np.isfinite(model.components_).all() else "learns a dictionary that is not finite"
 
 
+def memory(name: str) -> int:
+    """A number of bytes that the system tells of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
 def tried(reader: str, numbers: range, seed: int, folder: Path, pipe: Any) -> None:
     """In a child: tell the number of each file before it is read, and what came of it."""
     warnings.simplefilter("ignore")
     logging.disable()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 4 * ROOM, used + 4 * ROOM))  # beyond, allocations fail
+    resource.setrlimit(resource.RLIMIT_AS, (used + 16 * ROOM, used + 16 * ROOM))  # beyond, allocations fail
+    os.environ["ONMF_MEMORY"] = MEMORY
     text, write, damages = READERS[reader]
     path = Path(text.partition("?")[0].rpartition(":")[2].format(folder / "x"))
-    before = peak()
     for number in numbers:
         rng = np.random.default_rng([seed, number])
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         write(path)
         damages[rng.integers(len(damages))](path, rng)
         pipe.send((number, None))
-        started = time.monotonic()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on, without what was written
+        started, before = time.process_time(), memory("VmRSS")
         found = learn(text.format(folder / "x"), skip=number % 2 == 0)
-        if time.monotonic() - started > LONG:
-            found = f"took {time.monotonic() - started:.0f} s"
-        if peak() > before + ROOM // 1024:
-            found, before = f"took memory up to {peak() // 1024} MiB", peak()
+        if (took := time.process_time() - started) > LONG:
+            found = f"took {took:.0f} s"
+        if (more := memory("VmHWM") - before) > ROOM:
+            found = f"took {more // 2**20} MiB of memory"
         pipe.send((number, found))
     pipe.send(None)
 

@@ -126,7 +126,7 @@ def test_links_is_an_option_of_every_scheme_and_of_no_model(tmp_path: Path) -> N
     require_links_option(f"text:{own.parent}")  # the option ends with what it was given for
     with pytest.raises(SourceError, match=r"links must be follow, or be left out; got 'yes'\."):
         open_source(f"text:{own.parent}?links=yes")
-    with pytest.raises(SourceError, match=r"npy has no option 'link'; it has links\."):
+    with pytest.raises(SourceError, match=r"npy has no option 'link'; it has links, memory\."):
         open_source("x.npy?link=follow")
 
     def opener(path: Path, links: str) -> Any: ...

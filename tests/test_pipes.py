@@ -278,7 +278,8 @@ def saved(*parts: np.ndarray) -> bytes:
         (saved(X, X[:, :2]), "an array has 2 columns, the first had 4"),
         (saved(X[0]), "2-D array"),
         (saved(np.array([["x"]])), "real numbers"),
-        (saved(X)[:-8].replace(b"(23, 4)", b"(23, 99999999999)"), "ends within"),
+        (saved(X)[:-8], "ends within"),
+        (saved(X).replace(b"(23, 4)", b"(23, 99999999999)"), "one row of standard input takes 1600GB of memory"),
     ],
 )
 def test_arrays_that_cannot_be_streamed_are_refused(

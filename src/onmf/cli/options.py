@@ -29,7 +29,8 @@ DATA_HELP = (
     "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
     "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "
     "Standard input is a PATH of -, as in csv:-, npy:- or 'jsonl:-?field=body'; a - alone reads texts, one per line. "
-    f"Schemes (and their options): {', '.join(SCHEMES)}."
+    f"Schemes (and their options): {', '.join(SCHEMES)}. All take memory=, which reading a batch may take (2GB, or the "
+    "variable ONMF_MEMORY), and links=follow."
 )
 Data: TypeAlias = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
 Model: TypeAlias = Annotated[

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
+from onmf.data.arrow_memory import BoundedStream, require_small_pages
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading, require_room
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
@@ -22,6 +23,8 @@ from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, requ
 from onmf.data.registry import register
 from onmf.samples import Samples
 
+BUFFER = 2**16  # bytes of a column to read at a time, of which pyarrow would read all
+STEP = 2**14  # rows to convert at a time
 GROUP = 2**24  # bytes: every row group adds to the footer of Parquet, which is held in memory until the end
 FILE_MAGIC = b"ARROW1"
 STREAM_CURE = "a pipe takes what pyarrow.ipc.new_stream writes"
@@ -47,15 +50,19 @@ class ArrowRows(Sequential):
         self.numbers = features + ([] if options.weight is None else [options.weight])
         self.wanted = list(dict.fromkeys(self.numbers + ([] if options.index is None else [options.index])))
         _require_numbers(self.where, schema, self.numbers)
+        self.row_bytes = 32 * len(self.wanted)  # as columns, as rows, and of one type
 
-    def _rows_of(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
+    def _parts(self, block: Any, size: int) -> list[Any]:
         """Return the rows of a record batch, which is checked first: a damaged one points at foreign memory."""
         block = block.select(self.wanted)
         block.validate(full=True)
+        step = max(size, self.fitting(STEP))
+        return [block.slice(start, step) for start in range(0, block.num_rows, step)]
+
+    def _rows_of(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
         rows = np.arange(first, first + block.num_rows)
         if self.index_name is not None:
-            names = block.column(self.index_name).to_pylist()
-            rows = np.array(["" if name is None else str(name) for name in names], dtype=object)
+            rows = np.array(list(self._names(block.column(self.index_name))), dtype=object)
         # Missing values become NaN, which the learner takes for missing or raises an error about.
         X = np.stack([_numbers(column) for column in block.columns[: self.n_features]], axis=1)
         X = X.astype(self.dtype, copy=False)
@@ -71,6 +78,16 @@ class ArrowRows(Sequential):
             on_bad(error)
         samples = Samples(X, sample_weight=weights)
         return (rows[~bad], samples[~bad]) if bad.any() else (rows, samples)
+
+    def _names(self, column: Any) -> Iterator[str]:
+        """Yield the names of rows, which may be one long text again and again that is stored once."""
+        left = self.memory // 4
+        for value in column:
+            name = value.as_py()
+            yield "" if name is None else str(name)
+            left -= len(str(name))
+            if left < 0:
+                require_room(f"the list of names in {self.where}", None, self.memory)
 
 
 class ArrowFiles(ArrowRows):
@@ -128,9 +145,11 @@ class ArrowFiles(ArrowRows):
                     for block in blocks:
                         start = max(0, left_out - before)
                         before += block.num_rows
-                        if start < block.num_rows:
-                            yield self._rows_of(block.slice(start), row, on_bad)
-                            row += block.num_rows - start
+                        for part in self._parts(block.slice(start), size):
+                            yield self._rows_of(part, row, on_bad)
+                            row += part.num_rows
+                    if before < count:
+                        raise SourceError(f"{path} ends after {before} rows, but its footer announced {count}.")
                 left_out = 0
 
     def _blocks(self, path: Path, size: int, first: int, files: ExitStack) -> tuple[int, Iterator[Any]]:
@@ -138,16 +157,25 @@ class ArrowFiles(ArrowRows):
         if self.kind != "parquet":
             import pyarrow.ipc
 
-            reader = pyarrow.ipc.open_file(files.enter_context(pyarrow.OSFile(str(path))))
-            return 0, map(reader.get_batch, range(reader.num_record_batches))
+            stream = files.enter_context(path.open("rb"))
+            stream.seek(8)  # a file is a stream between its magic number and a footer
+            return 0, iter(pyarrow.ipc.open_stream(BoundedStream(stream, path, self.memory)))
         import pyarrow.parquet
 
-        file = files.enter_context(pyarrow.parquet.ParquetFile(path, pre_buffer=False))
-        ends = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
-        group = int(np.searchsorted(ends, first, side="right"))
-        groups = list(range(group, len(ends)))
-        blocks = file.iter_batches(size, row_groups=groups, columns=self.wanted, use_threads=False)
-        return int(ends[group - 1]) if group else 0, blocks
+        named = [] if self.index_name is None else [self.index_name]  # stored once, however often it occurs
+        pages = files.enter_context(path.open("rb"))
+        how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": named}
+        file = files.enter_context(pyarrow.parquet.ParquetFile(path, **how))
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        ends = np.cumsum([group.num_rows for group in groups])
+        begin = int(np.searchsorted(ends, first, side="right"))
+
+        def blocks(number: int) -> Iterator[Any]:
+            require_small_pages(path, groups[number], self.wanted, pages, self.memory)
+            found: Iterator[Any] = file.iter_batches(size, [number], columns=self.wanted, use_threads=False)
+            return found
+
+        return int(ends[begin - 1]) if begin else 0, chain.from_iterable(map(blocks, range(begin, len(ends))))
 
 
 class ArrowStream(ArrowRows):
@@ -161,7 +189,7 @@ class ArrowStream(ArrowRows):
             if not self.rewinds:
                 stream = bytes_of(path, self)
                 require_format(path, first_bytes(stream), ARROW)
-                self._unread = pyarrow.ipc.open_stream(stream)
+                self._unread = pyarrow.ipc.open_stream(BoundedStream(stream, self.where, self.memory))
             with self._reader() as reader:
                 schema = reader.schema
         self._choose(schema, options)
@@ -170,8 +198,9 @@ class ArrowStream(ArrowRows):
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         with reading(self.where, "to the end"), self._reader() as reader:
             for block in reader if self.rewinds else until_interrupted(iter(reader)):
-                yield self._rows_of(block, first, on_bad)
-                first += block.num_rows
+                for part in self._parts(block, size):
+                    yield self._rows_of(part, first, on_bad)
+                    first += part.num_rows
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -180,7 +209,7 @@ class ArrowStream(ArrowRows):
 
         if self.rewinds:
             with self.path.open("rb") as file:
-                yield pyarrow.ipc.open_stream(file)
+                yield pyarrow.ipc.open_stream(BoundedStream(file, self.where, self.memory))
         else:
             yield self._unread
 

@@ -27,11 +27,11 @@ class Spectrogram(Sequential):
         self.chosen = {"hop": hop}
         self.rows_in = dict.fromkeys(paths, 0)
         self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read, reported when they are reached
-        rate = 0
+        rate = channels = 0
         for path in paths:
             try:
                 with opened(path) as file:
-                    found, length = file.samplerate, file.frames
+                    found, length, channels = file.samplerate, file.frames, max(channels, file.channels)
             except SourceError as error:
                 self.bad[path] = error
                 continue
@@ -46,6 +46,9 @@ class Spectrogram(Sequential):
         self.n_samples = sum(self.rows_in.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
+        # Of a frame: it is cut out, shaped, transformed and squared, and its frequencies have names.
+        self.row_bytes = 64 * window + 16 * hop * channels
+        self.fitting(1)
         self.feature_names = frequencies(rate, window)
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:

@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
+from onmf.data.budget import allowed, given, no_room
 from onmf.model.validation import DataError, require_sound_structure
 from onmf.samples import Samples, stacked
 
@@ -56,6 +57,26 @@ class Source(ABC):
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
     spec: "Spec | None" = None  # how its features are made; open_source knows, and sets it
+    where: str | Path = "a source"  # its name in messages
+    row_bytes: int = 0  # that reading a row takes, of a source that can tell; batches are cut to fit into ``memory``
+    _memory: int | None
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        source = super().__new__(cls)
+        source._memory = given.get()  # here, so that no source can forget it
+        return source
+
+    @property
+    def memory(self) -> int:
+        """The bytes that reading a batch may take."""
+        return allowed() if self._memory is None else self._memory
+
+    def fitting(self, size: int) -> int:
+        """Return how many of ``size`` rows fit into memory; if not even one does, raise an error."""
+        if not self.row_bytes:
+            return size
+        require_room(f"one row of {self.where}", self.row_bytes, self.memory)
+        return min(size, self.memory // self.row_bytes)
 
     @abstractmethod
     def batches(
@@ -63,6 +84,7 @@ class Source(ABC):
     ) -> Numbered:
         """Yield one pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
 
+        Where ``size`` rows do not fit into ``memory``, all batches have as many as do.
         ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
         ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
         instead, and their names are ``Unread`` and hold the reason. Without ``on_bad`` the error is raised. A source
@@ -86,10 +108,9 @@ class Source(ABC):
 
 
 class Sequential(Source):
-    """Rows that come in one order, in blocks of any length; ``where`` names them in messages."""
+    """Rows that come in one order, in blocks of any length."""
 
     checked = True
-    where: str | Path
     _begun = False
 
     def batches(
@@ -105,6 +126,7 @@ class Sequential(Source):
         if first and not self.seeks:
             raise SourceError(f"{self.where} can be read from its beginning only, not from row {first}.")
         self._begun = True
+        size = self.fitting(size)
         return recut(self._numbered(size, on_bad, first), size, on_bad)
 
     @abstractmethod
@@ -214,6 +236,12 @@ def native(X: Any) -> Any:
     except (ValueError, TypeError, OverflowError, LookupError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
         raise DataError(f"The sparse matrix cannot be read as rows: {cause}; make it anew from its entries.") from None
+
+
+def require_room(what: object, needed: int | None, memory: int) -> None:
+    """Raise an error, before it is allocated, if something that cannot be cut takes more than there is room for."""
+    if (why := no_room(what, needed, memory)) is not None:
+        raise SourceError(why)
 
 
 @contextmanager

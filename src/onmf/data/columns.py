@@ -49,10 +49,13 @@ def choose(
     Features are the ``columns`` in their order, or else all, but neither those to ``drop`` nor the ``index``, which
     names the rows, nor the ``weight``, which says how often each row counts. ``what`` is what a user calls a column.
     """
-    numbers = dict(zip(names, range(len(names)), strict=True))
-    times = Counter(names)
+    numbers: dict[str, int] = {}
+    times: Counter[str] = Counter()
 
     def place(name: str) -> int:
+        if not numbers:  # only now: of millions of columns both take a while
+            numbers.update(zip(names, range(len(names)), strict=True))
+            times.update(names)
         if name not in numbers:
             raise SourceError(f"{where} has no {what} {name!r}; its {what}s are {shown(names)}.")
         if times[name] > 1:

@@ -11,7 +11,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ import scipy
 
 from onmf._support.arrays import Array
 from onmf._support.atomic import reserve
-from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix
-from onmf.data.chunked import Sliced, open_hdf5
+from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix, require_room
+from onmf.data.budget import LITTLE, allowed
+from onmf.data.chunked import HDF5Chunks, Sliced, open_hdf5
 from onmf.data.columns import choose
 from onmf.data.in_memory import Rows
 from onmf.data.outputs import Heading, Origin, Output
@@ -31,19 +32,30 @@ from onmf.model.validation import DataError, require_sound_structure
 
 log = logging.getLogger("onmf")
 
-# Names are kept where a damaged length sends the HDF5 library round in circles.
+# Names are kept where a damaged length sends the HDF5 library round in circles, and may all be the same long text.
 PROBE_SCRIPT = """
 import sys, h5py
-with h5py.File(sys.argv[1], "r") as file:
-    var, X = file["var"], file[sys.argv[2]]
-    var[var.attrs["_index"]].asstr()[:]
-    dict(X.attrs)
-    if sys.argv[3:]:
-        obs = file["obs"]
-        cells = obs[obs.attrs["_index"]]
-        for first in range(0, len(cells), 100_000):
-            cells.asstr()[first : first + 100_000]
+try:
+    import resource
+    with open("/proc/self/statm") as file:
+        most = int(file.read().split()[0]) * resource.getpagesize() + int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+except (ImportError, OSError):
+    pass  # not on this system
+try:
+    with h5py.File(sys.argv[1], "r") as file:
+        var, X = file["var"], file[sys.argv[3]]
+        var[var.attrs["_index"]].asstr()[:]
+        dict(X.attrs)
+        if sys.argv[4:]:
+            obs = file["obs"]
+            cells = obs[obs.attrs["_index"]]
+            for first in range(0, len(cells), 100_000):
+                cells.asstr()[first : first + 100_000]
+except Exception as error:
+    sys.exit(3 if isinstance(error, MemoryError) or "memory" in str(error) else 1)
 """
+NO_MEMORY = 3
 CELLS = "obs_names"  # what anndata calls the names of cells
 PROBE_SECONDS = 60.0  # seconds for a first look, on a slow disk
 KEY = "onmf"
@@ -58,7 +70,11 @@ class StoredRows:
     def __init__(self, where: str, group: Any) -> None:
         self.where = where
         self.shape, self.indptr, self.indices, self.data = _parts(where, group)
-        self.dtype = self.data.dtype
+        self.dtype, self.entry = self.data.dtype, 2 * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
+        rows, entries = max(1, self.shape[0]), max(1, self.data.shape[0])
+        self.row_bytes = 16 + self.entry * entries // rows  # on average, as are the rows that a chunk holds
+        chunk = (self.data.chunks or (1,))[0] * rows // entries
+        self.chunks = (max(1, min(chunk, self.data.memory // (8 * self.row_bytes))),)
 
     def __getitem__(self, rows: slice) -> Any:
         first, stop, _ = rows.indices(self.shape[0])
@@ -68,6 +84,7 @@ class StoredRows:
         possible = 0 <= low <= high <= self.data.shape[0] and high - low <= (stop - first) * self.shape[1]
         if not (begins and ends and possible):
             raise SourceError(f"{self.where} is damaged: its indptr leads from entry {low} to {high}.")
+        require_room(f"rows {first} to {stop} of {self.where}", (high - low) * self.entry, self.data.memory)
         parts = self.data[low:high], self.indices[low:high], starts - low
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
@@ -86,7 +103,13 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
         raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
     with reading(path, "as AnnData"):
         file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
-        require_harmless(path, PROBE_SCRIPT, place, *([] if index is None else [index]))
+        arguments = (
+            str(LITTLE + allowed() // 4),
+            place,
+            *([] if index is None else [index]),
+        )  # names are kept in several lists
+        if require_harmless(path, PROBE_SCRIPT, *arguments) == NO_MEMORY:
+            require_room(f"the list of names in {path}", None, allowed())
         if "var" not in file or "_index" not in file["var"].attrs:
             raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
         genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
@@ -96,9 +119,9 @@ def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None,
             raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
         where, X = f"{path} ({place})", file[place]
         kind = "dense" if isinstance(X, h5py.Dataset) else X.attrs.get("encoding-type")
-        if kind not in ("dense", "csr_matrix", "csc_matrix"):
+        if kind not in KINDS:
             raise SourceError(f"{where} is stored as {kind!r}; onmf reads dense, CSR and CSC matrices.")
-        matrix: Any = X if kind == "dense" else _by_columns(where, X) if kind == "csc_matrix" else StoredRows(where, X)
+        matrix: Any = KINDS[kind](where, X)
         require_matrix(where, matrix)
     if len(genes) != matrix.shape[1]:
         raise SourceError(f"{where} has {matrix.shape[1]} columns but names of {len(genes)} genes; it is damaged.")
@@ -132,12 +155,21 @@ def _by_columns(where: str, group: Any) -> Any:
     shape, indptr, indices, data = _parts(where, group)
     require_filled(where, shape, data.shape[0])
     bytes_needed = 2 * data.shape[0] * (data.dtype.itemsize + indices.dtype.itemsize)
+    require_room(f"{where}, stored by columns,", bytes_needed, data.memory)
     log.warning(
         "%s is stored by columns, so that it is read into memory as a whole, %.3g MB for a moment; stored by rows it "
         "is read in pieces: adata.X = adata.X.tocsr().",
         *(where, bytes_needed / 1e6),
     )
     return _sound(where, scipy.sparse.csc_matrix, (data[:], indices[:], indptr[:]), shape).tocsr()
+
+
+# The ways that a matrix is stored
+KINDS: dict[Any, Callable[[str, Any], Any]] = {
+    "dense": HDF5Chunks,
+    "csr_matrix": StoredRows,
+    "csc_matrix": _by_columns,
+}
 
 
 def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
@@ -159,7 +191,7 @@ def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
             f"{where} is damaged: a matrix of shape {shape} cannot have {indptr.shape[0]} entries in indptr, "
             f"{indices.shape[0]} in indices and {data.shape[0]} in data."
         )
-    return (shape[0], shape[1]), indptr, indices, data
+    return (shape[0], shape[1]), HDF5Chunks(where, indptr), HDF5Chunks(where, indices), HDF5Chunks(where, data)
 
 
 def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
@@ -172,15 +204,15 @@ def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int,
     return matrix
 
 
-def require_harmless(path: Path, look: str, *arguments: str) -> None:
-    """Raise an error if ``look``, a short script, crashes on a file or does not come to an end with it.
+def require_harmless(path: Path, look: str, *arguments: str) -> int:
+    """Return the exit status of ``look``, a short script; raise an error if it crashes on a file or never ends.
 
     On damaged metadata a library written in C may loop or crash, and nothing in Python can stop it, so that the script
     has a process of its own. Errors of Python in the script do not count: the reader of the file meets them too, and
     can say what they mean.
     """
     if not sys.executable or getattr(sys, "frozen", False):
-        return  # there is no Python to start
+        return 0  # there is no Python to start
     command = [sys.executable, "-P", "-c", look, str(path), *arguments]  # -P: no modules from the current folder
     quiet = subprocess.DEVNULL
     try:
@@ -189,6 +221,7 @@ def require_harmless(path: Path, look: str, *arguments: str) -> None:
         raise SourceError(f"{path} is damaged: reading it did not finish within {PROBE_SECONDS:g} seconds.") from None
     if done.returncode < 0:
         raise SourceError(f"{path} is damaged: the library that reads it crashes.")
+    return done.returncode
 
 
 class H5ad(Output, suffixes=[".h5ad"]):

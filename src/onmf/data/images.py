@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf.data.base import Numbered, OnBad, Source, SourceError, reading
+from onmf.data.base import Numbered, OnBad, Source, SourceError, reading, require_room
+from onmf.data.budget import allowed
 from onmf.data.files import matching, named
 from onmf.data.registry import register
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")  # any other might start a program, as PostScript does
-MOST_PIXELS = 50_000_000
 CHANNELS = {"grey": 1, "rgb": 3}
+BYTES = 24  # that a pixel takes while it is decoded, converted and made a number
+TILE = (322, 323)  # tags of TIFF: width and height of a tile, which is decoded whole
 
 
 class ImageFiles(Source):
@@ -33,11 +35,13 @@ class ImageFiles(Source):
         if first is None:
             raise bad[0]
         self.n_samples, self.n_features = len(files), first[1].size
+        self.row_bytes = 2 * first[1].nbytes
         self.chosen = {"size": "{}x{}".format(*self.size or ())}
 
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
+        size = self.fitting(size)
         order = np.arange(len(self.rows_in)) if rng is None else rng.permutation(len(self.rows_in))
         for start in range(first, len(order), size):
             if found := list(self._readable(order[start : start + size], on_bad)):
@@ -59,6 +63,9 @@ class ImageFiles(Source):
         from PIL import Image
 
         with reading(path, "as a picture"), Image.open(path, formats=FORMATS) as picture:
+            tags = getattr(picture, "tag_v2", {})
+            width, height = (max(own, int(tags.get(tag, 0))) for own, tag in zip(picture.size, TILE, strict=True))
+            require_room(path, width * height * BYTES, self.memory)
             same = _eight_bits(picture, path).convert(self.mode)
             self.size = self.size or same.size  # settled only now: a picture that breaks off has no size
             return np.asarray(same if same.size == self.size else same.resize(self.size), dtype=np.float32).ravel()
@@ -72,9 +79,9 @@ def _eight_bits(picture: Any, path: Path) -> Any:
         raise SourceError(f"{path} has floating-point pixels of unknown range; save it with 8 or 16 bits.")
     if not picture.mode.startswith("I"):
         return picture
-    values = np.asarray(picture, dtype=np.float64)
+    values = np.asarray(picture)
     sixteen = picture.mode != "I" or values.max() > 255  # I has 32 bits, and older Pillows keep all kinds in it
-    return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
+    return Image.fromarray(np.clip(values // 257 if sixteen else values, 0, 255).astype(np.uint8))
 
 
 def count_pixels(size: str, colour: str) -> int:
@@ -87,8 +94,7 @@ def width_and_height(size: str) -> tuple[int, int]:
     width, _, height = size.partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise SourceError(f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}.")
-    if int(width) * int(height) > MOST_PIXELS:
-        raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
+    require_room(f"a picture of {size}", int(width) * int(height) * BYTES, allowed())
     return int(width), int(height)
 
 

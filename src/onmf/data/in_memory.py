@@ -28,7 +28,7 @@ class Rows(Source):
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        n = len(self)
+        n, size = len(self), self.fitting(size)
         order = None if rng is None else Permutation(n, rng)
         for start in range(first, n, size):
             stop = min(start + size, n)

@@ -4,7 +4,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,10 +12,11 @@ import numpy.typing as npt
 
 from onmf._support.arrays import Array
 from onmf.data.base import Source, SourceError, reading
+from onmf.data.budget import allowed, characters
 from onmf.data.columns import WEIGHTS, bad_weights, shown, weighed_by_last
 from onmf.data.lines import JsonLines, json_object
 from onmf.data.outputs import Heading, Lines
-from onmf.data.pipes import is_pipe, lines, name_of
+from onmf.data.pipes import is_pipe, lines, name_of, some
 from onmf.data.registry import Spec, register
 from onmf.data.text import TEXT_OPTIONS, TextOptions, documents
 
@@ -41,7 +41,7 @@ class Objects(JsonLines):
             raise SourceError(
                 f"{self.where}: {weight!r} cannot be both a feature and the weight; leave out one of them."
             )
-        self.feature_names, self.n_features = features, len(features)
+        self.feature_names, self.n_features, self.row_bytes = features, len(features), 16 * len(features)
 
     def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
         rows, objects = self._objects(first, block)
@@ -113,7 +113,9 @@ def _text_field(path: Path) -> str:
     The first hundred objects are looked at. If none of them can be read it is ``text``, and the reader says so.
     """
     with reading(path, "as text"):
-        looked_at = islice((line for line in lines(path) if line.strip()), LOOKED_AT)
+        most = characters(allowed())
+        filled = (line for line in lines(path, most) if line.strip())
+        looked_at = [line for line in some(filled, LOOKED_AT, most, len) if len(line) <= most]
         objects = [found for line in looked_at if (found := json_object(line)) is not None]
     numbers = False
     words: dict[str, float] = defaultdict(float)  # per object, in each field that has a text in some of them

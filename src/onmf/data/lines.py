@@ -4,7 +4,6 @@ import csv
 import json
 from abc import abstractmethod
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.skipping import Unread
-from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_unchanged
+from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_room, require_unchanged
+from onmf.data.budget import PARSED, characters
 from onmf.data.columns import shown
-from onmf.data.pipes import is_pipe, lines, name_of, not_utf8
+from onmf.data.pipes import is_pipe, lines, name_of, not_utf8, some
 from onmf.samples import Samples
 
 
@@ -26,22 +26,25 @@ class LineRows(Sequential):
     def __init__(self, path: Path) -> None:
         self.path, self.where, self.rewinds = path, name_of(path), not is_pipe(path)
         self.bytes = path.stat().st_size if path.is_file() else None
+        self.most = characters(self.memory)  # characters to parse at a time
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         samples = self._lines()
         while True:
             with reading(self.where, f"from row {first} onward"):
-                block = list(islice(samples, size))
+                block = some(samples, size, self.most, self._length)
             if not block:
                 break
             yield from self._readable(first, block, on_bad)
             first += len(block)
+            del block  # before the next is read
         if self.bytes is not None:
             require_unchanged(self.path, self.bytes)
 
     def _readable(self, first: int, block: list[Any], on_bad: OnBad | None) -> Numbered:
         """Yield a block; if it has a bad line, yield its halves apart, and so on, until that line is alone."""
         try:
+            self._require_short(first + len(block) - 1, block[-1])  # a longer one ends a block
             found = self._parsed(first, block)
         except (ValueError, csv.Error) as error:
             if len(block) > 1:
@@ -61,7 +64,17 @@ class LineRows(Sequential):
 
     def _lines(self) -> Iterator[Any]:
         """Return the lines that hold samples; blank ones hold none."""
-        return (line for line in lines(self.path) if line.strip())
+        return (line for line in lines(self.path, self.most) if line.strip())
+
+    def _length(self, line: Any) -> int:
+        return len(line)
+
+    def _require_short(self, row: int, line: Any) -> None:
+        """Raise an error if a line is too long to be parsed; no line can be cut."""
+        length, what = self._length(line), f"{self.where}: row {row}"
+        if length > self.most:
+            require_room(f"{what}, of more than {self.most} characters,", None, self.memory)
+        require_room(what, PARSED * length, self.memory)
 
     def _require_utf8(self, first: int, block: list[str]) -> None:
         if all(map(str.isascii, block)):  # which Python knows without looking

@@ -25,14 +25,15 @@ from onmf.data.base import (
     reading,
     require_filled,
     require_matrix,
+    require_room,
     require_unchanged,
 )
+from onmf.data.budget import allowed
 from onmf.data.in_memory import Rows
 from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARRAY, bytes_of, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
 
-MOST_DEFLATED = 1100  # bytes that one byte of a zip file can stand for: 1032 at most, and the header
 PIECE = 2**24  # bytes to ask a pipe for at a time: a header may promise more than there is memory
 
 
@@ -45,7 +46,8 @@ class MappedRows(Rows):
 
     def __init__(self, path: Path, X: np.memmap[Any, Any]) -> None:
         super().__init__(X)
-        self.path, self.size = path, path.stat().st_size
+        self.where = self.path = path
+        self.size, self.row_bytes = path.stat().st_size, 2 * X.dtype.itemsize * self.n_features
 
     def _read(self, rows: Any) -> Any:
         require_unchanged(self.path, self.size)
@@ -94,6 +96,7 @@ class ArraysFromPipe(Sequential):
             raise SourceError(f"{self.where} is empty.")
         self._first = found
         self.n_features = found[0][1]
+        self.row_bytes = 2 * found[1].itemsize * self.n_features
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         return numbered(until_interrupted(self._blocks(size)))
@@ -179,15 +182,16 @@ def npz(path: Path) -> Source:
 
 
 def _require_plausible(path: Path, file: Any) -> None:
-    """Raise an error, before anything is allocated, if the headers claim far more than the file can hold."""
+    """Raise an error, before anything is allocated, if the headers claim more than there is room for."""
     with zipfile.ZipFile(file) as archive:
-        sizes = {}
+        sizes, needed = {}, 0
         for member in archive.infolist():
             with archive.open(member) as content:
                 shape, _, dtype = _read_header(content.read(np.lib.format.MAGIC_LEN), content)
             sizes[member.filename] = math.prod(shape)
-            if math.prod(shape) * dtype.itemsize > min(member.file_size, MOST_DEFLATED * member.compress_size):
-                raise SourceError(f"{path} is damaged: {member.filename} is shorter than its header says.")
+            needed += math.prod(shape) * dtype.itemsize
+        # Twice, since it is checked and becomes rows; diagonals become entries with their places first.
+        require_room(path, (4 if "offsets.npy" in sizes else 2) * needed, allowed())
         if not {"shape.npy", "data.npy"} <= sizes.keys():
             file.seek(0)
             return  # scipy says what is missing

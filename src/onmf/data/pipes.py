@@ -6,7 +6,7 @@ import json
 import logging
 import string
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from weakref import WeakKeyDictionary, finalize
 
 from onmf.data.base import SourceError, reading
+from onmf.data.budget import allowed, characters
 from onmf.data.columns import parses_as_number, spelt
 
 log = logging.getLogger("onmf")
@@ -55,17 +56,37 @@ def name_of(path: Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them."""
+def lines(path: Path, most: int) -> Iterator[str]:
+    """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them.
+
+    Of a line that is longer than ``most`` characters, only the beginning comes, which is longer than that by one.
+    """
     if str(path) != "-":
         with path.open(encoding="utf-8-sig", errors=KEPT) as file:
-            yield from _of_8_bits(str(path), until_interrupted(file) if is_pipe(path) else file)
+            found = _cut(file, most)
+            yield from _of_8_bits(str(path), until_interrupted(found) if is_pipe(path) else found)
         return
     standard_input = _standard_input()
     looked_at = _looked_at.pop(standard_input, None)
     if isinstance(standard_input, io.TextIOWrapper) and looked_at is None:
         standard_input.reconfigure(encoding="utf-8-sig", errors=KEPT)  # whatever the locale
-    yield from _of_8_bits(name_of(path), until_interrupted(chain(looked_at or (), standard_input)))
+    yield from _of_8_bits(name_of(path), until_interrupted(chain(looked_at or (), _cut(standard_input, most))))
+
+
+def _cut(file: TextIO, most: int) -> Iterator[str]:
+    while line := file.readline(most + 1):
+        yield line
+        while len(line) > most and line[-1] != "\n":
+            line = file.readline(most + 1)
+
+
+def some(found: Iterator[Item], size: int, most: int, length: Callable[[Item], int]) -> list[Item]:
+    """Return the next ``size`` lines or texts, fewer if their lengths add up to more than ``most``."""
+    block: list[Item] = []
+    while len(block) < size and most > 0 and (item := next(found, None)) is not None:
+        block.append(item)
+        most -= length(item)
+    return block
 
 
 def _of_8_bits(where: str, found: Iterator[str]) -> Iterator[str]:
@@ -147,12 +168,14 @@ def _first_lines(wanted: int) -> list[str]:
     """Return the first lines of standard input that are not blank; they stay to be read."""
     seen: list[str] = []
     found: list[str] = []
+    most = characters(allowed())
     with reading("standard input", "as text"):
-        for line in lines(Path("-")):
+        for line in lines(Path("-"), most):
             seen.append(line)
+            most -= len(line)
             if line.strip():
                 found.append(line)
-            if len(found) == wanted:
+            if len(found) == wanted or most < 0:
                 break
     _looked_at[_standard_input()] = seen
     return found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onmf.data.base import Source, SourceError
+from onmf.data.budget import MEMORY, within
 from onmf.data.columns import spelt
 from onmf.data.files import LINKS, matching, opening
 from onmf.data.pipes import is_pipe, name_of, require_texts
@@ -29,6 +30,8 @@ MEANT: dict[type, str] = {
     str: "text",
     list: "comma-separated names, on one line",
 }
+
+COMMON = (LINKS, MEMORY)  # options of every scheme, of which openers are not told
 
 _registry: "dict[str, Scheme]" = {}
 
@@ -162,8 +165,8 @@ def register(
         options = {each.name: KINDS.get(each.annotation, object) for each in parameters}
         if object in options.values():
             raise TypeError(f"{name}: annotate every option as int, float, str, bool or list[str].")
-        if LINKS in options:
-            raise TypeError(f"{name}: every scheme has an option {LINKS}; choose another name.")
+        if taken := set(COMMON) & set(options):
+            raise TypeError(f"{name}: every scheme has an option {min(taken)}; choose another name.")
         if unknown := set(feature_options) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
@@ -205,7 +208,8 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
     """Return the source that a text names, as ``onmf fit`` takes it.
 
     ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
-    size, columns, ... An option that is given and contradicts it raises an error.
+    size, columns, ... An option that is given and contradicts it raises an error. Every scheme takes ``memory=500MB``,
+    which reading a batch may take, and ``links=follow``.
     """
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
@@ -217,9 +221,9 @@ def open_source(text: str | Path, like: Spec | None = None) -> Source:
             raise SourceError(f"{text}: {scheme.name} needs the option {name}; write {scheme.name}:PATH?{needed}.")
     _require_place(scheme, path)
     scheme.require_library()
-    if str(text).partition("?")[0] == "-":
-        require_texts()
-    with opening(options.get(LINKS)):
+    with opening(options.get(LINKS)), within(options.get(MEMORY)):
+        if str(text).partition("?")[0] == "-":
+            require_texts()
         source = scheme.open(path, values, like)
     source.opened = None if is_pipe(path) else _text(scheme, path, options)
     return source
@@ -286,13 +290,13 @@ def _by_suffix(path: str) -> Scheme:
 
 
 def _values(text: str, scheme: Scheme, options: dict[str, str]) -> dict[str, Any]:
-    """Return the options as the opener wants them; it is not told of ``links``."""
+    """Return the options as the opener wants them, without those that every scheme has."""
     values = {}
     for name, value in options.items():
-        if name == LINKS:
+        if name in COMMON:
             continue
         if name not in scheme.options:
-            has = ", ".join([*scheme.options, LINKS])
+            has = ", ".join([*scheme.options, *COMMON])
             raise SourceError(f"{text}: {scheme.name} has no option {name!r}; it has {has}.")
         kind = scheme.options[name]
         try:

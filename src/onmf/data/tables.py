@@ -46,6 +46,7 @@ class Table(LineRows):
         with reading(self.where, "as text"):
             found = self._not_blank()
             first = next(found, "")
+            self._require_short(0, first)
             fields = self._fields(first)
             others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
@@ -85,6 +86,7 @@ class Table(LineRows):
             if self.index is not None and fields[self.index] not in UNNAMED:
                 self.index_name = fields[self.index]
         self.n_features, self.weighted, self.named = len(self.places), self.weight is not None, self.index is not None
+        self.row_bytes = 16 * self.n_features
         self.wanted = self.places if self.weight is None else [*self.places, self.weight]
         if self.feature_names is None and self.n_features < self.n_fields:
             self.chosen = {"columns": [str(place) for place in self.places]}
@@ -94,7 +96,7 @@ class Table(LineRows):
 
     def _not_blank(self) -> Iterator[str]:
         """Return the lines that are not blank; one of nothing but tabs is a sample of missing values."""
-        return (line for line in lines(self.path) if line.strip(" \r\n"))
+        return (line for line in lines(self.path, self.most) if line.strip(" \r\n"))
 
     def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
         self._require_utf8(first, block)

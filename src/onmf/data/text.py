@@ -20,10 +20,11 @@ import scipy
 
 from onmf._support.skipping import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
+from onmf.data.budget import MEMORY, characters
 from onmf.data.columns import shown
 from onmf.data.files import matching, named
 from onmf.data.lines import JsonLines
-from onmf.data.pipes import lines
+from onmf.data.pipes import lines, name_of
 from onmf.data.registry import Spec, register
 
 log = logging.getLogger("onmf")
@@ -31,7 +32,8 @@ log = logging.getLogger("onmf")
 USUAL = 10_000  # words of a vocabulary
 HASHED = 2**14
 ENOUGH_TEXTS = 100  # for a word in one of them to be left out
-MOST_COUNTED = 1_000_000  # different words at a time, some 200 MB
+COUNTED = 1024  # bytes of memory for each word that is counted, which takes half of them
+LONG = 32  # characters of a word; longer ones take the room of several
 MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
 COUNTED_AT_A_TIME = 1000  # texts
 
@@ -115,35 +117,41 @@ class WordFeatures:
 class WordCounts:
     """Counts of the occurrences of each word, and of the texts that it is in.
 
-    Beyond ``most`` different words the rarer half or more are forgotten, and counted anew if they come again; none of
-    them had occurred more than ``forgotten`` times since they were forgotten before.
+    Beyond ``most`` different words, or ``LONG`` characters for each of these, all but the most frequent are forgotten,
+    and counted anew if they come again.
     """
 
-    most: int = MOST_COUNTED
+    most: int
     texts: int = 0
+    characters: int = 0
     total: Counter[str] = field(default_factory=Counter)
     in_texts: Counter[str] = field(default_factory=Counter)
-    forgotten: int = 0
+    forgets: bool = False  # has it forgotten any?
 
     def add(self, words: Collection[str]) -> None:
         """Count the words of one more text."""
+        different = set(words)
+        self.characters += sum(len(word) for word in different if word not in self.total)
         self.total.update(words)
-        self.in_texts.update(set(words))
+        self.in_texts.update(different)
         self.texts += 1
-        if len(self.total) > self.most:
+        if len(self.total) > self.most or self.characters > LONG * self.most:
             self._forget_rare()
 
     def _forget_rare(self) -> None:
-        if not self.forgotten:
+        if not self.forgets:
             log.warning(
-                "There are more than %d different words: rare ones are forgotten while they are counted, so that "
-                "min_df and the choice among rare words are approximate.",
-                self.most,
+                "There are more than %d different words, or very long ones: rare ones are forgotten while they are "
+                "counted, so that min_df and the choice among rare words are approximate; a larger ?%s= counts more.",
+                *(self.most, MEMORY),
             )
-        rare = sorted(self.total.values(), reverse=True)[self.most // 2]  # at most half of them occur more often
-        self.forgotten = max(rare, self.forgotten)
-        self.total = Counter({word: n for word, n in self.total.items() if n > rare})
-        self.in_texts = Counter({word: self.in_texts[word] for word in self.total})
+        kept, room = Counter[str](), LONG * self.most // 2
+        for word, n in self.total.most_common(self.most // 2):
+            if len(word) <= room:
+                kept[word], room = n, room - len(word)
+        self.total, self.forgets = kept, True
+        self.in_texts = Counter({word: self.in_texts[word] for word in kept})
+        self.characters = sum(map(len, kept))
 
     def chosen(self, where: object, words: int, min_df: float | None, max_df: float | None) -> list[str]:
         """Return the ``words`` most frequent in at least min_df and at most max_df texts, in alphabetical order.
@@ -180,9 +188,9 @@ class Corpus(JsonLines):
     The field ``index`` names the rows.
     """
 
-    def __init__(self, path: Path, field: str | None, index: str | None) -> None:
+    def __init__(self, path: Path, field: str | None, index: str | None, ngrams: int) -> None:
         super().__init__(path, index)
-        self.field = field
+        self.field, self.most = field, characters(self.memory // ngrams)
         self.paths: list[Path] | None = None
         if field is None and index is not None:
             raise SourceError(f"{self.where}: index= is a field of JSON lines; texts without fields keep their order.")
@@ -200,7 +208,13 @@ class Corpus(JsonLines):
     def _lines(self) -> Iterator[Any]:
         if self.paths is not None:
             return iter(self.paths)
-        return lines(self.path) if self.field is None else super()._lines()  # a blank line is a text, but no JSON
+        # A blank line is a text, but no JSON.
+        return lines(self.path, self.most) if self.field is None else super()._lines()
+
+    def _length(self, line: Any) -> int:
+        if not isinstance(line, Path):
+            return len(line)
+        return line.stat().st_size if line.exists() else 0
 
     def _parsed(self, first: int, block: list[Any]) -> tuple[npt.NDArray[Any], Any]:
         if self.field is not None:
@@ -269,11 +283,11 @@ def documents(
     texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the
     field of JSON lines that names the rows.
     """
-    corpus = Corpus(path, field, index)
-    where, rewinds = corpus.where, corpus.rewinds
-    options.require_valid(where)
+    options.require_valid(name_of(path))
     words, min_df, max_df = options.words, options.min_df, options.max_df
     ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
+    corpus = Corpus(path, field, index, ngrams)
+    where, rewinds = corpus.where, corpus.rewinds
     counted, n_samples = WordFeatures(options.hashed or HASHED, options.stop, ngrams), None
     if like is not None and like.scheme not in (None, "text", "jsonl"):
         raise SourceError(
@@ -282,7 +296,7 @@ def documents(
     if like is not None and like.names is not None:
         counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
     elif words is not None or (options.hashed is None and rewinds and like is None):
-        counts, n_samples = _counted(corpus, counted, max(MOST_COUNTED, 4 * (words or USUAL)))
+        counts, n_samples = _counted(corpus, counted)
         if words is None and min_df is None:
             min_df = counts.usual_min_df
         words = words or USUAL
@@ -302,13 +316,13 @@ def documents(
     return source
 
 
-def _counted(corpus: Corpus, counted: WordFeatures, most: int) -> tuple[WordCounts, int]:
+def _counted(corpus: Corpus, counted: WordFeatures) -> tuple[WordCounts, int]:
     """Return the words of all texts that can be read, and the number of all texts."""
     if not corpus.rewinds:
         raise SourceError(
             f"{corpus.where} can be read only once, so no vocabulary can be learnt first; leave out words=."
         )
-    words_of, counts = counted.analyser(), WordCounts(most)
+    words_of, counts = counted.analyser(), WordCounts(corpus.memory // COUNTED)
     bad, first_error = 0, None  # bad texts are reported when they are learnt from, if anything is
 
     def note(error: ValueError) -> None:

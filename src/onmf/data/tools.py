@@ -51,13 +51,13 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
     require_whole(0, seed=seed)
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
-        rng = np.random.default_rng(seed) if rng is None else rng
+        rng, most = np.random.default_rng(seed) if rng is None else rng, source.fitting(buffer)
         rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
         waiting: Any = None
         for number, batch in read_from(source, size, None, on_bad, 0):
             rows = np.concatenate([rows, number])
             waiting = batch if waiting is None else stacked([waiting, batch])
-            while len(rows) >= buffer + size:
+            while len(rows) >= most + size:
                 order = rng.permutation(len(rows))
                 chosen, left = order[:size], np.sort(order[size:])
                 yield rows[chosen], waiting[chosen]

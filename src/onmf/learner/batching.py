@@ -60,7 +60,7 @@ class Reading:
 
     def size_of(self, source: Source) -> int:
         """Return how many rows a source is asked for at a time."""
-        return source.batch_size or self.batch_size
+        return source.batch_size or source.fitting(self.batch_size)
 
     def next_size(self, seen: int, row_bytes: int, method: Method | None = None) -> int:
         """Return the size of a batch after ``seen`` samples: at least that of a chunk, as far as it fits into memory.
@@ -100,7 +100,7 @@ def cuts(
 
     def wanted(batch: Any) -> int:
         if reading.grows and source.batch_size is None:
-            return size(_row_bytes(batch, reading.device))
+            return source.fitting(size(_row_bytes(batch, reading.device)))
         if (reading.skip_bad or source.weighted) and source.batch_size is None:
             return block  # rows that are left out do not make batches shorter
         return int(batch.shape[0])
