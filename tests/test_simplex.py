@@ -26,9 +26,7 @@ from tests.learning import METHODS, PAIRS, F, assert_same_bits, learnt, quick, s
 
 SHARES = {"coefficients": "simplex"}
 ABLE = ("surrogate", "paper", "canonical")
-able_pairs = pytest.mark.parametrize(
-    ("name", "divergence"), [pytest.param(n, d, id=f"{n}-{label}") for n, label, d in PAIRS if n in ABLE]
-)
+ABLE_PAIRS = [pytest.param(n, d, id=f"{n}-{label}") for n, label, d in PAIRS if n in ABLE]
 both_types = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 
 
@@ -193,7 +191,7 @@ def test_solvers_whose_steps_leave_the_simplex_say_so(name: str, rng: np.random.
 # Learning
 
 
-@able_pairs
+@pytest.mark.parametrize(("name", "divergence"), ABLE_PAIRS)
 def test_every_method_that_can_learns_shares(name: str, divergence: Divergence, rng: np.random.Generator) -> None:
     X, _, _ = mixtures(150, rng)
     model = quick(name, divergence, **SHARES, batch_size=40).fit(X)
@@ -208,7 +206,7 @@ def test_every_method_that_can_learns_shares(name: str, divergence: Divergence, 
     assert model.score(X) == -model.loss(X)
 
 
-@able_pairs
+@pytest.mark.parametrize(("name", "divergence"), ABLE_PAIRS[::2])  # tests/test_methods.py has all, without shares
 def test_data_in_other_units_give_the_same_shares_and_a_dictionary_in_these_units(
     name: str, divergence: Divergence, rng: np.random.Generator
 ) -> None:
