@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from benchmarks.data_sets import load_movielens
 from onmf import OnlineNMF
-from reproduction.datasets import movielens
 
 FEATURES, COMPONENTS, SHARE = 100, 10, 0.5
 PASSES = 5
@@ -72,7 +72,7 @@ def planted(samples: int, seeds: int, names: list[str]) -> None:
 
 def films(folder: str | None, folds: int) -> None:
     """A table of root mean squared errors and seconds, the means over the folds."""
-    ratings = movielens.load_movielens(folder).ratings.T.tocoo()  # films are the samples: there are more of them
+    ratings = load_movielens(folder).T.tocoo()  # films are the samples: there are more of them
     fold = np.random.default_rng(0).permutation(ratings.nnz) % folds
     entrants = {"onmf": _onmf} | _surprise()
     print("              RMSE     seconds")

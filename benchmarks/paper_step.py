@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from benchmarks.data_sets import load_movielens
 from benchmarks.peers.data import SOURCES
 from benchmarks.peers.data.base import Samples, split
 from onmf import BatchNMF, OnlineNMF
 from onmf.methods import steps as adaptive
 from onmf.methods import steps as averages
-from reproduction.datasets import movielens
 from reproduction.judge import Scorer
 from reproduction.topics import CORPORA, SIZES, documents
 from reproduction.trial import huber
@@ -49,7 +49,7 @@ def _of_peers(name: str, divergence: str) -> Callable[[np.random.Generator], Sam
 
 
 def _ratings(rng: np.random.Generator) -> Samples:
-    return Samples(*split(movielens.load_movielens(None).ratings, rng), 20, "kl")
+    return Samples(*split(load_movielens(), rng), 20, "kl")
 
 
 def _counts(n: int, F: int) -> Callable[[np.random.Generator], Samples]:

@@ -44,7 +44,7 @@ command is given again. `--help` shows all options.
 The data sets are not part of the library. Without `--data`, their folder is the one that the environment variable
 `ONMF_DATA` names; if files are missing, the message says which, and where to get them. Without any data, `--stand-in`
 runs on texts and pictures that come with Python and scikit-learn. The loaders are Python functions, too:
-`reproduction.datasets.texts.load_bbc(folder)`, and likewise `newsgroups`, `yaleb`, `samson`, `piano` and `movielens`.
+`reproduction.datasets.texts.load_bbc(folder)` and `load_newsgroups`, `reproduction.datasets.matlab.load_yaleb`.
 """
 
 

@@ -87,9 +87,9 @@ def sounds() -> Iterator[tuple[str, Array]]:
     yield "orchestra, low-pass", spectra(low_pass(sound), 512)
     yield "orchestra, Vorbis", spectra(vorbis(sound), 512)
     if os.environ.get("ONMF_DATA"):
-        from reproduction.datasets import matlab
+        from benchmarks.data_sets import PIANO
 
-        x = scipy.io.loadmat(matlab.PIANO.path(None, "piano_Mary.mat"))["x"].ravel()
+        x = scipy.io.loadmat(PIANO.path(None, "piano_Mary.mat"))["x"].ravel()
         x = scipy.signal.resample(x, int(len(x) * RATE / 16_000))
         yield "piano, Vorbis", spectra(vorbis(0.7 * x / np.abs(x).max()), 64)
 

@@ -17,19 +17,19 @@ import warnings
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from benchmarks.data_sets import Samson, load_samson
 from onmf import OnlineNMF
 from onmf.coefficients import Newton
 from onmf.coefficients.problem import Problem
 from onmf.divergences import SquaredL2
 from onmf.model.sets import Simplex
-from reproduction.datasets import matlab
 
 DIVERGENCES = ("squared_l2", "kl", "huber", "l1")
 SEEDS = range(5)
 PRICE = 1e-3
 
 
-def errors(image: matlab.Samson, W: np.ndarray, H: np.ndarray) -> np.ndarray:
+def errors(image: Samson, W: np.ndarray, H: np.ndarray) -> np.ndarray:
     """The angle to each endmember in radians, their mean, and the root mean square error of the abundances H."""
     mine, truth = (A / np.linalg.norm(A, axis=1, keepdims=True) for A in (W, image.endmembers))
     angles = np.arccos(np.clip(mine @ truth.T, -1, 1))
@@ -40,7 +40,7 @@ def errors(image: matlab.Samson, W: np.ndarray, H: np.ndarray) -> np.ndarray:
 
 
 def learnt(
-    image: matlab.Samson, X: np.ndarray, divergence: str, coefficients: str, price: float, passes: int, seed: int
+    image: Samson, X: np.ndarray, divergence: str, coefficients: str, price: float, passes: int, seed: int
 ) -> np.ndarray:
     """The errors of a model."""
     settings = {"divergence": divergence, "coefficients": coefficients, "max_passes": passes, "random_state": seed}
@@ -72,7 +72,7 @@ def main() -> None:
     """A line per kind of pixels, method, divergence and number of passes."""
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     warnings.simplefilter("ignore")
-    image = matlab.load_samson()
+    image = load_samson()
     line("pixels", "coefficients", "divergence", "passes", *image.names, "mean angle", "abundance error")
     line(*["---"] * 9)
     for pixels, X in (("as they are", image.pixels), ("sum 1", image.pixels / image.pixels.sum(axis=1, keepdims=True))):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
@@ -268,3 +269,16 @@ def run_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
     yield run
     signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def limited(what: int, most: int) -> Iterator[None]:
+    """This process has no more of it meanwhile: resource.RLIMIT_NOFILE, files; RLIMIT_FSIZE, bytes in one, as on a disk
+    that is full.
+    """
+    usual = resource.getrlimit(what)
+    resource.setrlimit(what, (most, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(what, usual)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ from onmf.persistence.file import ModelFileError
 from reproduction.earlier_methods import Wang
 from tests import processes
 
-from .conftest import LogCosh, Soft, require_same_learning, spread
+from .conftest import LogCosh, Soft, limited, require_same_learning, spread
 
 X = np.random.default_rng(0).gamma(2.0, 1.0, (90, 3)) @ np.random.default_rng(1).random((3, 8))
 SPARSE = scipy.sparse.csr_matrix(X * (np.quantile(X, 0.9) < X))
@@ -336,7 +337,7 @@ def test_a_second_run_on_the_same_checkpoint_is_refused_while_the_first_is_at_wo
 
 def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
     cut_short(X, tmp_path / "run", 2, **SETTINGS)
-    with pytest.raises(ValueError, match="the data have 7 features"):
+    with pytest.raises(ValueError, match="the input has 7 features"):
         resumed(X[:, :7], tmp_path / "run", **SETTINGS)
     resumed(X, tmp_path / "run", **SETTINGS)
 
@@ -387,6 +388,23 @@ def test_a_disk_that_fails_does_not_stop_learning(
     assert "No space left on device" in caplog.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "run.previous"]  # no litter
     require_same_learning(resumed(X, tmp_path / "run", **SETTINGS), whole)
+
+
+def test_a_sound_checkpoint_that_cannot_be_opened_is_not_taken_for_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "run", every=0)
+    whole = OnlineNMF(**SETTINGS).fit(X, checkpoint=checkpoint)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert whole._learned is not None
+    with limited(resource.RLIMIT_NOFILE, 3):
+        written = checkpoint.write(whole.get_params(deep=False), whole._learned)
+        with pytest.raises(ModelFileError, match="run: Too many open files"):
+            checkpoint.read()
+    assert not written
+    assert "learning continues: cannot read" in caplog.text
+    assert "damaged" not in caplog.text
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_folder_that_vanishes_does_not_stop_learning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -463,7 +481,7 @@ def test_other_data_are_not_gone_on_with(sparse: bool, tmp_path: Path) -> None:
     cut_short(data, path, 7, **SETTINGS)
     content = path.read_bytes()
     for other, words in (
-        (data[:, :4], "the data have 4 features, those of the checkpoint 8"),
+        (data[:, :4], "the input has 4 features, but the checkpoint was learnt from 8"),
         (data[:40], "the data have 40 samples, those of the checkpoint 90"),
         (iter([data]), "this source can be read only once"),
         (2 * data, "the data are not those of the checkpoint: batch 2 of pass 2 differs from the one it has learnt"),
@@ -493,7 +511,7 @@ def test_data_with_other_names_are_not_gone_on_with(tmp_path: Path) -> None:
     for number, opened in enumerate(kinds):
         path = tmp_path / f"run{number}"
         OnlineNMF(2, batch_size=10, random_state=0).fit(opened("one"), checkpoint=path)
-        with pytest.raises(ValueError, match="a feature 'c' where those of the checkpoint have 'b'"):
+        with pytest.raises(ValueError, match="the input has a feature 'c' where the checkpoint has 'b'"):
             resumed(opened("other"), path, n_components=2, batch_size=10, random_state=0)
         resumed(opened("one"), path, n_components=2, batch_size=10, random_state=0)
 

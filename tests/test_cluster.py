@@ -6,6 +6,8 @@ import gc
 import json
 import logging
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from distributed.utils import get_mp_context
 
 import onmf
 from onmf import Checkpoint, OnlineNMF
+from onmf.cli import cluster as cli_cluster
 from onmf.data import SourceError
 from onmf.distributed import partitioned, window, worker
 from tests import processes as copies
@@ -361,6 +364,43 @@ def test_a_loss_of_your_own_is_sent_to_the_workers(
     assert (status, out[:2]) == (0, "m:"), err
 
 
+MORTAL = """
+import sys
+from distributed import LocalCluster
+settings = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": ":0", "silence_logs": 50}
+print(LocalCluster(n_workers=1, processes=False, threads_per_worker=1, **settings).scheduler_address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_address_that_is_silent_is_one_sentence(
+    folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_cluster, "PATIENCE", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        status, _, err = run_main("fit", folder / "x.npy", "--dask", address, "--out", folder / "m")
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        f"onmf: --dask {address}: no scheduler answers there (it was silent for 1 seconds); give its address, or local."
+    )
+
+
+def test_a_scheduler_that_dies_is_one_sentence(folder: Path) -> None:
+    fit = ["fit", folder / "x.npy", "-k", K, "--passes", 10**6, "--log-every", "0.1s", "--out", folder / "m"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with copies.start("-c", MORTAL, **pipes) as scheduler:
+        address = scheduler.stdout.readline().strip()
+        with copies.start("-m", "onmf", *fit, "--dask", address, stderr=subprocess.PIPE, text=True) as run:
+            while "/s" not in run.stderr.readline():
+                assert run.poll() is None
+            scheduler.kill()
+            lines = run.stderr.read().splitlines()
+    assert run.returncode == 2
+    assert lines[-1].startswith("onmf: the connection to Dask's scheduler was lost")
+    assert all("Z " in line for line in lines[:-1])  # figures of the run, and neither a log of Dask's nor a traceback
+
+
 def test_a_cluster_of_this_machine_is_started_for_the_command(
     folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,7 +432,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     arguments: list[str], words: str, folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", "1s")
+    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", 1)
     Path("x.csv").write_text("1,2\n3,4\n")
     Path("x.npy.zarr").mkdir()
     onmf.save(quick(max_passes=1).fit(X[:300]), "m0")

@@ -4,6 +4,8 @@ traceback.
 
 from __future__ import annotations
 
+import csv
+import logging
 import os
 import signal
 import socket
@@ -16,10 +18,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from typer.testing import CliRunner
 
 import onmf
 from onmf.cli import main as cli
+from onmf.cli import terminal
 from tests import processes
+from tests.conftest import Run
 
 X = np.random.default_rng(0).gamma(1.0, 1.0, (60, 6)) + 0.1
 Command = Callable[..., tuple[int, str]]
@@ -93,6 +98,74 @@ def test_what_cannot_be_done_is_one_sentence_and_changes_nothing(name: str, fold
     assert error.startswith("onmf: ")
     assert words in error
     assert {path.name: path.lstat().st_mode for path in folder.iterdir()} == before
+
+
+# Names that others have chosen
+
+STEERS = "\x1b]0;owned\x07\x1b[31mred\x9b2J"
+SHOWN = "\\x1b]0;owned\\x07\\x1b[31mred\\x9b2J"
+
+
+def named_model(*names: str) -> None:
+    rows = [",".join(f'"{name}"' for name in names), *(",".join(map(str, row[: len(names)])) for row in X)]
+    Path("named.csv").write_text("\n".join(rows) + "\n")
+    assert CliRunner().invoke(cli.app, ["fit", "named.csv", "-k", "2", "--seed", "0", "-o", "n"]).exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [["topics", "n"], ["fit", "named.csv?weight=other", "-o", "o"]])
+def test_names_of_features_do_not_steer_the_terminal(folder: Path, run_main: Run, arguments: list[str]) -> None:
+    named_model(STEERS, "b", "c")
+    _, out, error = run_main(*arguments)
+    assert SHOWN in out + error
+    assert not set(out + error) & set(STEERS) - set(SHOWN)
+
+
+def test_names_of_files_do_not_steer_the_terminal(folder: Path, run_main: Run) -> None:
+    Path("model").rename(STEERS)
+    transform = ["transform", STEERS, "x.npy", "-o", f"{STEERS}.csv"]
+    for arguments in (["info", STEERS], ["info", f"{STEERS}.absent"], transform):
+        _, out, error = run_main(*arguments)
+        assert SHOWN in out + error
+        assert not set(out + error) & set(STEERS) - set(SHOWN)
+    record = logging.LogRecord("onmf", logging.WARNING, "", 0, "Skipped: %s", (STEERS,), None)
+    with terminal.errors.capture() as said:
+        terminal.LogLines().handle(record)
+    assert said.get() == f"Skipped: {SHOWN}\n"
+
+
+@pytest.mark.parametrize("end", ["csv", "tsv"])
+def test_names_that_a_spreadsheet_would_compute_are_quoted_if_asked_for(folder: Path, end: str) -> None:
+    named_model("=1+1", "@b", "plain")
+    rows = ["name,=1+1,@b,plain", "-x,1,2,3", '"=HYPERLINK(""a"")",4,5,6', "fine,7,8,9"]
+    Path("rows.csv").write_text("\n".join(rows) + "\n")
+    columns = {  # of names: with the option, and without it
+        "inverse n rows.csv?index=name": ["name", "'-x", '\'=HYPERLINK("a")', "fine"],
+        "transform n rows.csv?index=name": ["name", "'-x", '\'=HYPERLINK("a")', "fine"],
+        "convert n": ["component_name", "component_0", "component_1"],
+    }
+    for words, safe in columns.items():
+        command, *rest = words.split()
+        out = [f"h.{end}"] if command == "convert" else ["-o", f"h.{end}"]
+        for options, names in ((["--safe-csv"], safe), ([], [name.removeprefix("'") for name in safe])):
+            assert CliRunner().invoke(cli.app, [command, *rest, *out, *options]).exit_code == 0
+            with open(f"h.{end}", newline="") as file:
+                found = list(csv.reader(file, delimiter="," if end == "csv" else "\t"))
+            assert [row[0] for row in found] == names
+            if command != "transform":
+                assert found[0][1:] == (["'=1+1", "'@b", "plain"] if options else ["=1+1", "@b", "plain"])
+
+
+def test_names_that_are_not_utf8_raise_an_error_before_the_work(folder: Path, run_main: Run) -> None:
+    pytest.importorskip("PIL.Image")
+    odd = os.fsdecode(b"odd\xff.png")
+    Path("pictures").mkdir()
+    Path("pictures", odd).write_bytes(b"")
+    before = sorted(os.listdir())
+    said = "onmf: the name 'odd\\udcff.png' in pictures is not UTF-8; rename the file.\n"
+    assert run_main("fit", "images:pictures", "-o", "n") == (2, "", said)
+    for arguments in (["fit", "x.npy", "-o", odd], ["fit", odd, "-o", "n"], ["transform", "model", "x.npy", "-o", odd]):
+        assert run_main(*arguments) == (2, "", "onmf: odd\\udcff.png is not UTF-8; rename the file.\n")
+    assert sorted(os.listdir()) == before
 
 
 ABSURD = ("1e308", "-1e308", "1e-308", "5e-324", "0", "nan", "-inf", "1e16", "100", "-100", "1" + 30 * "0")

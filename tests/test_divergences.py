@@ -21,7 +21,6 @@ from onmf.divergences import (
     Alpha,
     Beta,
     Divergence,
-    Domain,
     Hellinger,
     Huber,
     Interval,
@@ -33,7 +32,6 @@ from onmf.divergences import (
     get,
     restore,
 )
-from onmf.divergences.rescaled import InUnits
 from onmf.samples import Samples
 from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples
 
@@ -45,8 +43,7 @@ NOTHING = Decimal("1e-18")  # a parameter this close to 0 cannot be told from 0 
 DISTINCT = [d for d in [*examples(), LogCosh(), Soft(), Overdispersed()] if get(d) is d]
 every_property = pytest.mark.parametrize(
     "divergence",
-    [pytest.param(d, id=example_id(d)) for d in DISTINCT]
-    + [pytest.param(InUnits(d, 3.7, d.loss_unit(3.7)), id=f"{example_id(d)}-in-units") for d in DISTINCT],
+    [pytest.param(d, id=example_id(d)) for d in DISTINCT],
 )
 
 PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta", "is", "squared_l2")
@@ -470,18 +467,6 @@ def test_a_change_of_units_multiplies_the_loss(divergence: Divergence, c: float,
     np.testing.assert_allclose(divergence.value(c * X, c * Y), unit * inside.value(X, Y), rtol=1e-10)
     slope = divergence.grad(c * X, c * Y)
     np.testing.assert_allclose(c * slope, unit * inside.grad(X, Y), rtol=1e-9)
-
-
-def test_a_users_own_divergence_keeps_its_meaning_in_other_units(rng: np.random.Generator) -> None:
-    own, c = LogCosh(), 3.7
-    X, Y = rng.uniform(0, 2, (20, F)), rng.uniform(0, 2, (20, F))
-    inside = own.in_units(c)
-    np.testing.assert_allclose(own.loss_unit(c) * inside.value(X, Y), own.value(c * X, c * Y), rtol=1e-12)
-    h = np.full_like(Y, 1e-6)
-    np.testing.assert_allclose(inside.grad(X, Y), central_differences(inside, X, Y, h), atol=1e-7)
-    assert (inside.convex, inside.smooth, inside.smooth_unless_exact, inside.domain) == (True, True, True, Domain())
-    assert inside.lipschitz is None
-    assert own.parameters() == {}
 
 
 def test_huber_takes_its_default_delta_from_the_mean_of_the_data() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import pickle
@@ -894,6 +895,10 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         *([], {}, "", "csv", 0, False, {"scheme": "csv"}, {"options": {}}, {"scheme": 3, "options": {}}),
         *({"scheme": "csv", "options": options} for options in ([], None, "a", {"a": None}, {"a": {}}, {"a": [[]]})),
         *({"scheme": "csv", "options": {"a": [value]}} for value in (None, {}, float("nan"), float("inf"))),
+        *({"scheme": "csv", "options": {"columns": value}} for value in ("a", 3, True, [1])),
+        *({"scheme": "audio", "options": options} for options in ({}, {"window": 2 * F - 2}, {"hop": 1})),
+        *({"scheme": "images", "options": {"size": size, "colour": "grey"}} for size in ("", "4", "axb", f"{F}x0", 5)),
+        *({"scheme": "images", "options": {"size": f"{F}x1", "colour": colour}} for colour in ("rgb", "blue", 1)),
     ),
     "settings": ([], None, {}),
     "settings.nonsense": (1,),
@@ -933,6 +938,18 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 def test_a_fact_that_no_model_could_have_is_refused(parts: Parts, path: str) -> None:
     for value in REFUSED[path]:
         parts.refusal(facts=parts.with_fact(path, value))
+
+
+def test_a_window_and_a_hop_that_the_features_do_not_have_are_refused(parts: Parts) -> None:
+    sizes = (2 * F - 2, 2 * F - 1, 1, 0, -1, 10**30, 2.5, "4")
+    taken = []
+    for window, hop in itertools.product(sizes, sizes):
+        facts = parts.with_fact("source", {"scheme": "audio", "options": {"window": window, "hop": hop}})
+        if type(hop) is int and window in sizes[:2] and 1 <= hop <= window:
+            taken.append(parts.load(facts=facts).source_.options)
+        else:
+            parts.refusal(facts=facts)
+    assert len(taken) == 5
 
 
 def test_every_fact_has_values_that_are_refused(parts: Parts) -> None:

@@ -411,8 +411,8 @@ def test_what_does_not_fit_the_model_is_refused_and_changes_nothing(tmp_path: Pa
         ({"divergence": "is"}, X, "divergence cannot be changed"),
         ({"method": "paper"}, X, "begun with method 'surrogate'"),
         ({"sets": Sets(eps=0.1)}, X, "eps of sets cannot be changed"),
-        ({}, X[:, :5], "the data have 5 features, those of the model 6"),
-        ({}, pd.DataFrame(X, columns=list("abcdeg")), "a feature 'g' where those of the model have 'f'"),
+        ({}, X[:, :5], "the input has 5 features, but the model was learnt from 6"),
+        ({}, pd.DataFrame(X, columns=list("abcdeg")), "the input has a feature 'g' where the model has 'f'"),
     ):
         with pytest.raises(ValueError, match=words):
             OnlineNMF(**FIXED | settings).fit(data, resume_from=first)

@@ -235,10 +235,11 @@ def test_a_model_of_arrays_needs_the_window_of_its_spectra(given: dict[str, Any]
         separate(random_model(16), np.zeros(100), RATE, **given)
 
 
-def test_features_with_names_that_are_no_frequencies_are_refused() -> None:
+@pytest.mark.parametrize("last", ["i", "inf Hz", "0 Hz"])
+def test_features_with_names_that_are_no_frequencies_are_refused(last: str) -> None:
     pd = pytest.importorskip("pandas")
-    table = pd.DataFrame(np.random.default_rng(0).random((30, 9)) + 0.1, columns=list("abcdefghi"))
-    with pytest.raises(ValueError, match="the model's features are not frequencies: the last one is 'i'"):
+    table = pd.DataFrame(np.random.default_rng(0).random((30, 9)) + 0.1, columns=[*"abcdefgh", last])
+    with pytest.raises(ValueError, match=f"the model's features are not frequencies: the last one is '{last}'"):
         separate(OnlineNMF(2, random_state=0).fit(table), np.zeros(100), RATE, window=16)
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +21,15 @@ import pytest
 from typer.testing import CliRunner
 
 import onmf
+from onmf._support import atomic
 from onmf.cli import main as cli
 from onmf.cli import progress as watching
 from onmf.cli.output import uninterrupted
 from onmf.data import Rows, Source, Spec, open_source, register, registry, text
 from onmf.data.base import Numbered, OnBad, Sequential
 from tests import processes
+
+from .conftest import limited
 
 K, F = 2, 4
 X = np.random.default_rng(0).gamma(2.0, 1.0, (60, F)) + 0.1
@@ -44,8 +51,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return processes.start("-m", "onmf", *arguments, text=True, env=ENVIRONMENT, **pipes)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return processes.start("-m", "onmf", *arguments, **pipes | {"text": True, "env": ENVIRONMENT} | options)
 
 
 # What is said, and to whom
@@ -153,6 +160,105 @@ def test_names_of_rows_are_those_of_the_data_at_hand_not_of_the_model(folder: Pa
     for asked, names in (("", "component_0"), ("?index=id", "id,component_0")):
         assert invoke("transform", "n", f"named.{kind}{asked}", "-o", "h.csv").exit_code == 0
         assert Path("h.csv").read_text().splitlines()[0] == names
+
+
+# Full disks
+
+
+def kept_in(said: str) -> Path:
+    """The file that a message names."""
+    found = re.search(r"What was learnt is in (?:the checkpoint )?([^;,]+)[;,]", said)
+    assert found is not None, said
+    return Path(found[1])
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder with room for files, which the folder of results has not."""
+    there = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(there))
+    sync = os.fsync
+
+    def full(handle: int) -> None:
+        if "elsewhere" not in os.readlink(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    return there
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux to know which disk a file is on")
+@pytest.mark.parametrize("checkpoint", ["none", "with room", "without room"])
+def test_a_model_without_room_is_kept_and_said_to_be_where_it_is(
+    folder: Path, elsewhere: Path, checkpoint: str
+) -> None:
+    options = {"none": [], "with room": ["--checkpoint", elsewhere / "run"], "without room": ["--checkpoint", "run"]}
+    fit = ["fit", "x.csv", "-k", 2, "--seed", 0, "-o"]
+    assert invoke(*fit, elsewhere / "right").exit_code == 0
+    result = invoke(*fit, "n", *options[checkpoint])
+    assert result.exit_code == 2
+    assert "onmf: cannot write n: No space left on device. What was learnt is in " in result.stderr
+    place = kept_in(result.stderr)
+    assert place.parent == elsewhere
+    assert (place.name == "run") == (checkpoint == "with room")
+    np.testing.assert_array_equal(onmf.load(place).components_, onmf.load(elsewhere / "right").components_)
+    assert sorted(os.listdir()) == ["m", "x.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_model_for_standard_output_needs_no_other_file_unless_it_is_full(folder: Path) -> None:
+    command = ["fit", "x.csv", "-k", 2, "--seed", 0, "-o", "-"]
+    environment = ENVIRONMENT | {"TMPDIR": str(folder / "kept")}
+    with started(*command, env=environment, text=False) as run:
+        content, error = run.communicate(timeout=60)
+    assert run.returncode == 0, error
+    Path("kept").mkdir()
+    with open("/dev/full", "w") as full, started(*command, stdout=full, env=environment) as run:
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 2
+    assert "cannot write standard output: No space left on device. What was learnt is in " in said
+    Path("n").write_bytes(content)
+    np.testing.assert_array_equal(onmf.load(kept_in(said)).components_, onmf.load("n").components_)
+
+
+def test_room_for_the_result_is_looked_for_before_learning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with limited(resource.RLIMIT_FSIZE, 5000):
+        late = invoke("fit", "x.csv", "-k", 20, "-o", "n")  # the dictionary has room, its statistics have not
+        monkeypatch.setattr(onmf.OnlineNMF, "fit", None)
+        early = invoke("fit", "x.csv", "-k", 400, "-o", "n")
+    assert (late.exit_code, early.exit_code) == (2, 2)
+    assert early.stderr == "onmf: cannot write n: File too large.\n"
+    warning, end = late.stderr.splitlines()
+    assert warning.startswith("onmf: cannot write n: File too large. The model takes 0.0 MiB; make room for it")
+    assert end.startswith("onmf: cannot write n: File too large. It could be kept in no other folder either.")
+
+
+FULL = {
+    **{f"h.{end}": f"transform m long.npy -o h.{end}" for end in ("csv", "npy", "jsonl", "parquet")},
+    "fits.tsv": "inverse m long.npy -o fits.tsv",
+    "page.html": "report m -o page.html",
+    "plot.png": "suggest wide.npy --plot plot.png",
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_disk_names_the_file_and_leaves_nothing(folder: Path, name: str) -> None:
+    np.save("long.npy", np.random.default_rng(0).gamma(2.0, 1.0, (1000, F)) + 0.1)
+    np.save("wide.npy", np.random.default_rng(0).poisson(3.0, (100, 8)) + 1.0)
+    with limited(resource.RLIMIT_FSIZE, 5000):
+        result = CliRunner().invoke(cli.app, FULL[name].split())
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == f"cannot write {name}: File too large."
+    assert sorted(os.listdir()) == ["long.npy", "m", "wide.npy", "x.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["info", "m"], ["--version"], ["transform", "m", "x.csv", "-o", "-"]])
+def test_standard_output_on_a_full_disk_is_named(folder: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full, started(*arguments, stdout=full) as run:
+        _, said = run.communicate(timeout=60)
+    assert (run.returncode, said) == (2, "onmf: cannot write standard output: No space left on device.\n")
 
 
 # Interrupted streams

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse
 from typer.testing import CliRunner
 
+from benchmarks.data_sets import load_piano
 from onmf import DataError, OnlineNMF, divergences, suggest_divergence
 from onmf import data as streams
 from onmf._support.arrays import Array
@@ -297,7 +298,7 @@ def test_the_command_refuses_a_picture_that_cannot_be_written_before_it_reads(tm
 
 REAL: dict[str, tuple[str, Callable[[], Any]]] = {
     "BBC": ("kl", lambda: texts.load_bbc().counts),
-    "piano": ("is", matlab.load_piano),
+    "piano": ("is", load_piano),
     "Yale B": ("huber", lambda: matlab.load_yaleb().images),
 }
 

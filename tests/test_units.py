@@ -1,29 +1,23 @@
 from __future__ import annotations
 
-import copy
-import inspect
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
 
-from onmf import DataError, OnlineNMF
-from onmf.coefficients.problem import scales
+from onmf import BatchNMF, DataError, OnlineNMF
 from onmf.divergences import (
     Alpha,
     Beta,
     Divergence,
     ItakuraSaito,
     KullbackLeibler,
-    SquaredL2,
 )
-from onmf.divergences.rescaled import InUnits
 from onmf.model.units import FLOOR, Units, checked_clip
 from onmf.model.validation import require_valid_entries
 from onmf.samples import Samples
-from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence, example_id, examples, mahalanobis
+from tests.conftest import F, LogCosh, Overdispersed, Soft, every_divergence
 
 LAYOUTS = {
     "dense": lambda X: X,
@@ -300,176 +294,20 @@ def test_a_clip_without_an_upper_end_suits_single_precision(high: float) -> None
     np.testing.assert_allclose(inside, np.maximum(X, 1) / 3.25, rtol=1e-6)
 
 
-# Divergences in units. Those of the registry are homogeneous or rescale themselves, but the chain rule holds for all.
+# Divergences without a degree
 
 
-every_rescaled = pytest.mark.parametrize("inner", [*examples(), LogCosh(), Soft(), Overdispersed()], ids=example_id)
-every_unit = pytest.mark.parametrize("unit", [0.03, 7.0])
-
-# What InUnits does not take from the divergence inside, and why.
-ITS_OWN = {
-    "alpha_order": "promises the value of an alpha-divergence, which the loss unit changes",
-    "scaled_parameters": "names numbers of the object itself, and these are those of the inner one",
-    "absolute_deviations": "promises the value of the l1 distance, which the loss unit changes",
-    "loss_of_twice": "promises the value of a homogeneous divergence, which the loss unit changes",
-    "loss_of_samples": "no divergence without a degree splits its loss",
-    "loss_of_fits": "the same",
-    "special_case": "special cases are homogeneous",
-    "parse": "belongs to the class, and InUnits has no name to register",
-    "usage": "the same",
-}
-
-
-def interface(cls: type) -> list[str]:
-    names = {*vars(cls), *inspect.get_annotations(cls)}
-    return sorted(name for name in names if not name.startswith("_"))
-
-
-@dataclass(frozen=True)
-class Spied(Overdispersed):
-    """It keeps a list of all that it is asked for."""
-
-    asked: list[str] = field(default_factory=list)
-
-    def __getattribute__(self, name: str) -> Any:
-        object.__getattribute__(self, "asked").append(name)
-        return super().__getattribute__(name)
-
-
-@pytest.mark.parametrize("name", [name for name in interface(Divergence) if name not in ITS_OWN])
-def test_all_that_divergences_are_asked_for_is_asked_of_the_one_in_units(name: str, rng: np.random.Generator) -> None:
-    divergence = InUnits(Spied(), 2.0, 3.0)
-    X, Y, P, N, ratio = rng.uniform(0.5, 2, (5, 3, F))
-    arguments = {"xp": np, "X": X, "Y": Y, "P": P, "N": N, "ratio": ratio}
-    arguments |= {"residuals": X, "weights": ratio, "share": 0.5, "unit": 2.0, "mean": 1.0, "n_features": F}
-    divergence.inner.asked.clear()
-    attribute = getattr(divergence, name)
-    if callable(attribute):
-        parameters = inspect.signature(attribute).parameters.values()
-        attribute(*(arguments[each.name] for each in parameters if each.default is each.empty))
-    assert name in divergence.inner.asked
-
-
-def test_the_list_of_what_in_units_keeps_to_itself_is_up_to_date() -> None:
-    assert set(ITS_OWN) <= set(interface(Divergence))
-    assert not set(ITS_OWN) & set(vars(InUnits))
-
-
-def in_both(inner: Divergence, unit: float, rng: np.random.Generator) -> tuple[InUnits, np.ndarray, np.ndarray]:
-    """The divergence in units, and data in these units."""
-    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
-    return InUnits(inner, unit, 1.7), X, Y
-
-
-@every_unit
-@every_rescaled
-def test_value_and_scale_in_units_are_those_of_the_data_divided_by_the_loss_unit(
-    inner: Divergence, unit: float, rng: np.random.Generator
+@pytest.mark.parametrize("divergence", [LogCosh(), Soft(), Overdispersed()], ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("estimator", [OnlineNMF, BatchNMF])
+def test_a_divergence_without_a_degree_learns_from_data_as_they_are(
+    estimator: type[OnlineNMF | BatchNMF], divergence: Divergence, rng: np.random.Generator
 ) -> None:
-    divergence, X, Y = in_both(inner, unit, rng)
-    np.testing.assert_allclose(1.7 * divergence.value(X, Y), inner.value(unit * X, unit * Y), rtol=1e-12)
-    X[rng.random(X.shape) < 0.5] = 0
-    if inner.domain.x.includes_zero:
-        for layout in (np.asarray, scipy.sparse.csr_matrix, scipy.sparse.csr_array):
-            expected = inner.value(unit * X, np.maximum(2 * unit * X, 1e-30))
-            np.testing.assert_allclose(1.7 * scales(divergence, Samples(layout(X))), expected, rtol=1e-9)
-
-
-@every_unit
-@every_rescaled
-def test_the_derivative_in_units_agrees_with_finite_differences(
-    inner: Divergence, unit: float, rng: np.random.Generator
-) -> None:
-    divergence, X, Y = in_both(inner, unit, rng)
-    X = np.where(np.abs(X - Y) < 0.01, X + 0.05, X)  # away from kinks
-    slope, h = divergence.grad(X, Y), 1e-5
-    for f, step in enumerate(h * np.eye(F)):
-        difference = (divergence.value(X, Y + step) - divergence.value(X, Y - step)) / (2 * h)
-        np.testing.assert_allclose(slope[:, f], difference, rtol=1e-5, atol=1e-8 * np.abs(slope).max())
-
-
-@every_unit
-@pytest.mark.parametrize("newton", [False, True])
-@every_rescaled
-def test_the_quadratic_model_predicts_the_same_change_of_the_loss_in_all_units(
-    inner: Divergence, newton: bool, unit: float, rng: np.random.Generator
-) -> None:
-    divergence, X, Y = in_both(inner, unit, rng)
-    Z = rng.uniform(0.2, 2.0, Y.shape)
-    slope, curvature = divergence.model(np, X, Y, newton)
-    inside = slope * (Z - Y) + 0.5 * curvature * (Z - Y) ** 2
-    slope, curvature = inner.model(np, unit * X, unit * Y, newton)
-    outside = slope * unit * (Z - Y) + 0.5 * curvature * (unit * (Z - Y)) ** 2
-    np.testing.assert_allclose(1.7 * inside, outside, rtol=1e-9, atol=1e-12 * np.abs(outside).max())
-    if not newton or inner.convex:  # elsewhere the second derivative may be negative
-        assert (curvature > 0).all()
-
-
-@every_unit
-@every_rescaled
-def test_the_parts_of_the_multiplicative_update_have_the_units_of_the_derivative(
-    inner: Divergence, unit: float, rng: np.random.Generator
-) -> None:
-    divergence, X, Y = in_both(inner, unit, rng)
-    P, N = divergence.multiplicative_parts(X, Y)
-    p, n = inner.multiplicative_parts(unit * X, unit * Y)
-    n = np.ones_like(p) if n is None else n
-    np.testing.assert_allclose(1.7 * P, unit * p, rtol=1e-12)
-    np.testing.assert_allclose(1.7 * N, unit * n, rtol=1e-12)
-    np.testing.assert_array_equal(divergence.multiplicative_factor(X), inner.multiplicative_factor(X))
-    loss = divergence.loss_of_samples(X) + divergence.loss_of_fits(X, Y, P, N)
-    assert loss == pytest.approx(divergence.value(X, Y).sum(), rel=1e-9)
-
-
-@every_unit
-def test_properties_with_a_unit_follow_it(unit: float, rng: np.random.Generator) -> None:
-    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
-    soft, sparse = Soft().in_units(unit), Overdispersed().in_units(unit)
-    flat = soft.grad(X, X + 1e-6) / 1e-6  # the steepest part of the derivative
-    np.testing.assert_allclose(flat, soft.lipschitz, rtol=1e-6)
-    np.testing.assert_allclose(sparse.value(0 * X, Y), sparse.slope_at_zero * Y.sum(axis=1), rtol=1e-12)
-    coupled, R = InUnits(mahalanobis()[0], unit, 1.7), X - Y
-    np.testing.assert_allclose(coupled.value(X, Y), 0.5 * np.einsum("nf,fg,ng->n", R, coupled.metric, R), rtol=1e-12)
-    assert InUnits(SquaredL2(), unit, 1.7).least_squares == SquaredL2()
-    assert InUnits(KullbackLeibler(), unit, 1.7).least_squares is None
-
-
-def test_a_divergence_in_units_goes_by_the_name_and_the_parameters_of_the_one_inside() -> None:
-    assert (InUnits(Beta(1.5), 2.0).name, InUnits(Beta(1.5), 2.0).parameters()) == ("beta", {"beta": 1.5})
-    assert Soft(0.3).in_units(2.0).robust
-    assert copy.deepcopy(Soft().in_units(2.0)) == Soft().in_units(2.0) == InUnits(Soft(), 2.0, Soft().loss_unit(2.0))
-
-
-@every_unit
-def test_a_parameter_follows_data_in_units_as_it_follows_the_data(unit: float, rng: np.random.Generator) -> None:
-    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
-    inside = Soft().in_units(unit)
-    assert inside.adaptive
-    residuals, mean = np.abs(X - Y), float(X.mean())
-    adapted = inside.adapted(residuals, None, mean, 0.3)
-    expected = Soft().adapted(unit * residuals, None, unit * mean, 0.3)
-    assert adapted.inner.width == pytest.approx(expected.width, rel=1e-12)
-    assert (adapted.unit, adapted.loss) == (inside.unit, inside.loss)
-    assert inside.for_data(2.0, F).inner == Soft().for_data(2.0 * unit, F)
-
-
-@pytest.mark.parametrize("unit", [3.0, 49.0, 1e-7])
-def test_the_way_back_from_units_leads_to_the_divergence_itself(unit: float, rng: np.random.Generator) -> None:
-    X, Y = rng.uniform(0.2, 2.0, (2, 20, F))
-    inside = Overdispersed().in_units(unit)
-    assert inside.in_units(1 / unit) == Overdispersed()
-    assert Overdispersed().in_units(1.0) == Overdispersed()
-    again = inside.in_units(5.0)
-    assert again == Overdispersed().in_units(5 * unit)
-    np.testing.assert_allclose(inside.loss_unit(5.0) * again.value(X, Y), inside.value(5 * X, 5 * Y), rtol=1e-12)
-    back = inside.loss_unit(1 / unit) * Overdispersed().value(unit * X, unit * Y)
-    np.testing.assert_allclose(back, inside.value(X, Y), rtol=1e-12)
-
-
-@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e200])
-def test_losses_in_extreme_units_are_finite(unit: float) -> None:
-    X = np.ones((2, F))
-    assert np.isfinite(LogCosh().in_units(unit).value(X, 2 * X)).all()
+    X = 40 * rng.random((60, 3)) @ rng.random((3, F)) + 1
+    settings = {"tol": 0.1} if estimator is BatchNMF else {}
+    model = estimator(3, divergence=divergence, random_state=0, **settings).fit(X)
+    assert model.scale_ == 1
+    expected = model.divergence_.value(X, model.transform(X) @ model.components_).mean()
+    assert model.loss(X) == pytest.approx(expected, rel=1e-9)
 
 
 def test_an_adaptive_divergence_of_ones_own_is_learnt_with_and_stays_what_it_is(rng: np.random.Generator) -> None:

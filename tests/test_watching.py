@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -21,9 +22,12 @@ from typer.testing import CliRunner
 
 import onmf
 from onmf.cli import main as cli
+from onmf.cli import progress as watching
 from onmf.cli import terminal
 from onmf.cli.progress import JsonLog, Watch, watched
 from tests import processes
+
+from .conftest import limited
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
@@ -250,6 +254,50 @@ def test_prometheus_finds_all_figures_while_the_run_goes_on() -> None:
     with pytest.raises(OSError):
         scraped(said)
     assert not [thread for thread in threading.enumerate() if thread.name == "onmf-watch"]
+
+
+def address_of(said: str) -> tuple[str, int]:
+    found = re.search(r"127\.0\.0\.1:(\d+)", said)
+    assert found is not None
+    return "127.0.0.1", int(found[1])
+
+
+def test_silent_connections_take_few_descriptors_and_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PATIENCE", 0.3)
+    before = threading.active_count()
+    with terminal.errors.capture() as captured:
+        run_of = watched("never", None, "0")
+        show = run_of.__enter__()
+    silent = [socket.create_connection(address_of(captured.get()), timeout=10) for _ in range(65)]
+    for each in silent[watching.MOST_CLIENTS :]:
+        assert each.recv(1) == b""  # there was no place for it
+    assert threading.active_count() <= before + 2 + watching.MOST_CLIENTS
+    show(progress(10))
+    for each in silent[: watching.MOST_CLIENTS]:
+        assert each.recv(1) == b""  # its time was over
+        each.close()
+    assert scraped(captured.get())["onmf_samples_total"] == 10
+    run_of.__exit__(None, None, None)
+    for each in silent:
+        each.close()
+
+
+def test_a_server_without_descriptors_waits_and_the_run_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "AT_ONCE", 0.1)
+    with terminal.errors.capture() as captured:
+        run_of = watched("never", None, "0")
+        show = run_of.__enter__()
+    with socket.socket() as client, terminal.errors.capture() as faults:
+        with limited(resource.RLIMIT_NOFILE, 3):
+            client.connect(address_of(captured.get()))
+            began = time.process_time()
+            show(progress(10))
+            time.sleep(0.5)
+            spent = time.process_time() - began
+        assert spent < 0.25  # an accept loop that spins takes all of the time
+    assert scraped(captured.get())["onmf_samples_total"] == 10
+    run_of.__exit__(None, None, None)
+    assert faults.get() == ""
 
 
 def test_metrics_without_their_library_name_the_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.data_sets import load_samson
 from onmf.data.examples import (
     CLIP,
     GAMMA_SHAPE,
@@ -88,7 +89,7 @@ class Synthetic:
 
 def real(name: str, folder: Path | None) -> tuple[Any, Any]:
     """Samples to learn from, repeated in a random order to 100,000, and every tenth, held out."""
-    loaded = matlab.load_yaleb(folder).images / 255.0 if name == "Yale B" else matlab.load_samson(folder).pixels
+    loaded = matlab.load_yaleb(folder).images / 255.0 if name == "Yale B" else load_samson(folder).pixels
     X = np.ascontiguousarray(loaded, dtype=np.float32)
     X = X[X.sum(axis=1) > 0]
     held_out = X[::10]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.data_sets import load_piano
 from benchmarks.peers.data.base import Samples, Source, split
 
 
@@ -20,9 +21,7 @@ class Piano(Source):
     passes: int = 5
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import matlab
-
-        return Samples(*split(matlab.load_piano(), rng), 5, divergence, ordered=self.ordered)
+        return Samples(*split(load_piano(), rng), 5, divergence, ordered=self.ordered)
 
 
 SETS = (Piano(), Piano("piano_ordered", ordered=True, passes=1))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.data_sets import load_samson
 from benchmarks.peers.data.base import Samples, Source, split
 
 
@@ -18,9 +19,7 @@ class Samson(Source):
     real: bool = True
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:
-        from reproduction.datasets import matlab
-
-        return Samples(*split(matlab.load_samson().pixels, rng, 800 if small else None), 3, divergence)
+        return Samples(*split(load_samson().pixels, rng, 800 if small else None), 3, divergence)
 
 
 SETS = (Samson(),)

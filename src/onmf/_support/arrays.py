@@ -48,7 +48,7 @@ def some_of(weights: Any, rows: Any) -> Any:
 
 
 def weight_of(weights: Array | None, number: int) -> float:
-    """Return how many samples a number of them counts for; None stands for weights of one."""
+    """Return the total weight of a number of samples; None stands for weights of one."""
     return number if weights is None else float(weights.sum(dtype=np.float64))
 
 
@@ -70,7 +70,7 @@ def is_array_like(X: Any) -> bool:
 
 
 def is_tensor(X: Any) -> bool:
-    """Return whether X is a tensor of PyTorch's; whoever has one has imported it."""
+    """Return whether X is a PyTorch tensor; whoever has one has imported PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(X, torch.Tensor)
 

@@ -1,6 +1,7 @@
 """Files that are replaced as a whole: a reader finds the old one or the new one, never half of either."""
 
 import contextlib
+import errno
 import glob
 import os
 import secrets
@@ -8,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 KINDS = {  # of files that are never replaced
     stat.S_ISDIR: "a directory",
     stat.S_ISCHR: "a device",
@@ -44,8 +46,9 @@ def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
     """Give a temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
 
     A link is followed, and a file that is replaced keeps its permissions; the old file moves to ``previous``, if given.
+    A disk that is full raises an error that names the file.
     """
-    path = require_replaceable(path)
+    named, path = path, require_replaceable(path)
     temporary = _new_file_beside(path)
     try:
         yield temporary
@@ -55,6 +58,10 @@ def replacing(path: Path, previous: Path | None = None) -> Iterator[Path]:
             path.replace(previous)
         temporary.replace(path)
         _sync(path.parent)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise WriteError(f"cannot write {named}: {os.strerror(error.errno)}.") from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -75,6 +82,17 @@ def _new_file_beside(path: Path) -> Path:
             temporary.unlink()
             raise
     return temporary
+
+
+def reserve(file: int, begin: int, size: int) -> None:
+    """Take space on the disk for a part of an open file, where the system can; a full disk raises its error."""
+    try:
+        os.posix_fallocate(file, begin, size)
+    except AttributeError:  # not every system has it
+        return
+    except OSError as error:  # not every file system has it
+        if error.errno in NO_ROOM:
+            raise
 
 
 def _prefix(path: Path) -> str:

@@ -93,7 +93,7 @@ class Registered(ABC):
 
 
 def spelling(name: str) -> str:
-    """Return a name without case and the characters that do not count in it."""
+    """Return a name in lower case, without the characters that do not count."""
     return name.lower().translate(str.maketrans("", "", "-_ "))
 
 

@@ -13,7 +13,7 @@ import typer
 import onmf
 from onmf._support.wording import counted
 from onmf.cli import app
-from onmf.cli.options import DATA_HELP, AsJson, Model, Module
+from onmf.cli.options import DATA_HELP, AsJson, Model, Module, SafeCsv
 from onmf.cli.output import OutputTarget
 from onmf.cli.progress import announce, watched
 from onmf.cli.terminal import fail, print_json
@@ -43,11 +43,12 @@ def convert(
     data: Annotated[str | None, typer.Option(help=f"With --coefficients: {DATA_HELP}", show_default=False)] = None,
     coefficients: Annotated[Path | None, typer.Option(help=H_HELP, show_default=False)] = None,
     module: Module = None,
+    safe_csv: SafeCsv = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
-    place = OutputTarget(out, as_json, "OUT")
-    H_place = None if coefficients is None else OutputTarget(coefficients, option="--coefficients")
+    place = OutputTarget(out, as_json, "OUT", safe_csv)
+    H_place = None if coefficients is None else OutputTarget(coefficients, option="--coefficients", safe_csv=safe_csv)
     kind = place.kind("a dictionary", SUFFIXES, model)
     if (data is None) != (coefficients is None):
         fail("--data names the samples and --coefficients the file for theirs; give both or neither.")
@@ -66,7 +67,8 @@ def convert(
     while index in features:
         index += "_"
     facts: dict[str, Any] = {"dictionary": out, "components": len(W), "features": W.shape[1], "type": W.dtype}
-    heading = outputs.Heading(tuple(features), W.dtype, index, model, digits=17 if W.dtype == np.float64 else 9)
+    digits = 17 if W.dtype == np.float64 else 9
+    heading = outputs.Heading(tuple(features), W.dtype, index, model, digits, safe=safe_csv)
     if data is not None and H_place is not None:
         announce(context, f"Finding coefficients of {data} in the {counted(len(W), 'component')} of {model}.", "30s")
         facts |= write_coefficients(nmf, model, data, H_place, H_kind, watched("30s", None, None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import deque
@@ -118,6 +119,8 @@ def fit(
         from onmf.distributed import partitioned  # not needed for --help
 
         source = opened(data, like, partitioned)
+    if reason := place.no_room(4 * model.n_components * source.n_features):  # no file is smaller
+        fail(reason)
     if fixed_model is not None:
         model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
@@ -125,15 +128,21 @@ def fit(
     elif previous is not None:
         errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
     last: deque[onmf.Progress] = deque(maxlen=1)
+
+    def note(progress: onmf.Progress) -> None:
+        if not last:
+            _warn_without_room(model, place)
+        last.append(progress)
+
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(running_on(dask))
         files = path, out, checkpoint, start, fixed
         show = stack.enter_context(watched(log_every, log_json, metrics, *files))
-        model.set_params(callbacks=[show, last.append])
+        model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=previous)
-            _save(model, place)
+            _save(model, place, keep)
         except KeyboardInterrupt:
             _save_interrupted(model, place, keep if rewinds else None)
         except (ValueError, OSError):
@@ -230,15 +239,45 @@ def _opened(data: str, like: Spec | None, buffer: int | None, shuffled: bool, se
 # The result
 
 
-def _save(model: onmf.OnlineNMF, place: OutputTarget) -> None:
-    """Write the model to a file, or to standard output once it is complete."""
-    if not place.standard:
-        onmf.save(model, place.out)
+def _warn_without_room(model: onmf.OnlineNMF, place: OutputTarget) -> None:
+    """Say after the first batch, when the size of the file is known, if there is no room for it now."""
+    from onmf.estimators.files import contents
+
+    size = sum(array.nbytes for array in contents(model)[0].values())
+    if reason := place.no_room(size):
+        errors.print(f"onmf: {reason} The model takes {size / 2**20:,.1f} MiB; make room for it before the run ends.")
+
+
+def _save(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> None:
+    """Write the model to a file or to standard output; if that fails and no checkpoint holds it, write it elsewhere."""
+    from onmf.estimators.files import contents
+    from onmf.persistence import file
+
+    arrays, facts = contents(model)
+    try:
+        if place.standard:
+            sys.stdout.buffer.write(file.as_bytes(arrays, facts))
+            sys.stdout.flush()
+        else:
+            file.write(place.out, arrays, facts)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        onmf.save(model, Path(folder) / "model")
-        sys.stdout.buffer.write((Path(folder) / "model").read_bytes())
-    sys.stdout.flush()
+    except file.ModelFileError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot write {place}: {error.strerror}."
+    if keep is not None and not keep.failures:
+        fail(f"{reason} What was learnt is in the checkpoint {keep.path}, which is a model file.")
+    for folder in (None, os.path.expanduser("~"), "/dev/shm"):  # noqa: S108 (no name there can be guessed)
+        with suppress(OSError, file.ModelFileError):
+            handle, kept = tempfile.mkstemp(".safetensors", "onmf-", folder)  # None: the temporary folder
+            os.close(handle)
+            try:
+                file.write(kept, arrays, facts)
+            except file.ModelFileError:
+                os.unlink(kept)
+                raise
+            fail(f"{reason} What was learnt is in {kept}; move it where there is room.")
+    fail(f"{reason} It could be kept in no other folder either.")
 
 
 def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> NoReturn:
@@ -249,7 +288,7 @@ def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Che
     if keep is not None and not keep.failures:
         how = f"the same command with --resume continues from {keep.path}"
     else:
-        _save(model, place)
+        _save(model, place, None)
         how = f"what was learnt is in {place.out}; --from {place.out} continues it with other data"
     errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
     raise typer.Exit(130)

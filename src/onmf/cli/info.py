@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
 from onmf.cli import app
 from onmf.cli.options import AsJson, Model, Module
@@ -54,7 +53,7 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({_key(name): value for name, value in facts.items()})
         return
-    table = Table(title=Text(str(model)), show_header=False)
+    table = Table(title=str(model), show_header=False)
     for name, value in facts.items():
         table.add_row(name, (", ".join(_pairs(value)) or "defaults") if isinstance(value, dict) else _short(value))
     console.print(table)

@@ -12,7 +12,7 @@ import onmf
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
-from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, with_settings
+from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, SafeCsv, with_settings
 from onmf.cli.output import OutputTarget, Pictures, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
 from onmf.cli.terminal import console, fail, print_json
@@ -55,6 +55,7 @@ def inverse(
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
+    safe_csv: SafeCsv = False,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
@@ -77,7 +78,7 @@ def inverse(
             fail(f"--components writes pictures to a folder, not to {out}.")
         _write_components(nmf.components_, shape, out, as_json)
         return
-    place, path = OutputTarget(out, as_json), path_of(data)
+    place, path = OutputTarget(out, as_json, safe_csv=safe_csv), path_of(data)
     kind: Any = None
     if not in_folder:
         kind = place.kind("samples", SUFFIXES, path)

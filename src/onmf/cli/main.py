@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 import signal
@@ -13,7 +14,8 @@ from typing import Any, NoReturn
 from onmf import cli
 from onmf.cli import app
 from onmf.cli.options import explained, fault_in_module
-from onmf.cli.terminal import console, errors, print_warning
+from onmf.cli.terminal import LogLines, console, errors, print_warning
+from onmf.data.pipes import not_utf8
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
@@ -35,32 +37,44 @@ def main() -> None:
         raise KeyboardInterrupt
 
     warnings.showwarning = print_warning
+    logging.basicConfig(handlers=[LogLines()])
     # Every result is checked, and one that is not finite raises an error; how it became so helps nobody.
     warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"onmf\.")
     signal.signal(signal.SIGTERM, terminate)
+    status = _run()
     try:
-        status = _run()
         sys.stdout.flush()  # here, where a failure can be handled
     except BrokenPipeError:
         status = UNREAD
+    except OSError as error:
+        status = status or _tell(error)
+        _discard(sys.stdout)
     if status == UNREAD:  # nobody wants the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
     try:
         sys.stderr.flush()
-    except OSError:  # which must not decide the exit status when the process ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    except OSError:
+        _discard(sys.stderr)
     sys.exit(interrupted if status == INTERRUPTED else status)
+
+
+def _discard(stream: Any) -> None:
+    """Drop what could not be written, which must not decide the exit status when the process ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run() -> int:
     """Run the command and return its exit status."""
+    for word in sys.argv[1:]:
+        if not_utf8(word):
+            errors.print(f"onmf: {word} is not UTF-8; rename the file.")
+            return 2
     try:
         return int(app(standalone_mode=False, prog_name="onmf") or 0)  # also for python -m onmf
     except SystemExit as stop:  # from completion, or from Rich and Typer when nobody reads their output
         return int(stop.code or 0) if "_ONMF_COMPLETE" in os.environ or not stop.code else UNREAD
     except (ValueError, OSError, MemoryError, ImportError) as error:
-        fault = None if error.__cause__ is None else fault_in_module(error.__cause__)
-        errors.print(f"onmf: {fault or explained(error) or type(error).__name__}")
+        return _tell(error)
     except Exception as error:
         if fault := fault_in_module(error):
             errors.print(f"onmf: {fault}")
@@ -75,4 +89,11 @@ def _run() -> int:
             context = getattr(error, "ctx", None)
             where = context.command_path if context is not None else "onmf"
             errors.print(f"onmf: {text if text.endswith(('.', '?')) else text + '.'} See {where} --help.")
+    return 2
+
+
+def _tell(error: Exception) -> int:
+    """Print an error in one sentence, and return the exit status."""
+    fault = None if error.__cause__ is None else fault_in_module(error.__cause__)
+    errors.print(f"onmf: {fault or explained(error) or type(error).__name__}")
     return 2

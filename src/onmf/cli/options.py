@@ -15,6 +15,7 @@ import typer
 import onmf
 from onmf import divergences, methods
 from onmf._support.arrays import Array
+from onmf._support.atomic import NO_ROOM
 from onmf._support.registry import UnknownNameError
 from onmf.cli.terminal import fail
 from onmf.data import schemes
@@ -37,6 +38,13 @@ Model: TypeAlias = Annotated[
 BatchSize: TypeAlias = Annotated[
     int | None,
     typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
+]
+SafeCsv: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--safe-csv",
+        help="In .csv and .tsv: put ' before names that begin with =, +, - or @, which spreadsheets would compute.",
+    ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 
@@ -152,6 +160,8 @@ def explained(error: Exception) -> str:
     """Return the message of an error; for an unknown name it mentions --module, for a class of one's own."""
     if isinstance(error, UnknownNameError) and not _executed:
         return f"{str(error).rstrip('.')}; for one of your own, give --module FILE."
+    if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename is None:  # files name themselves
+        return f"cannot write standard output: {error.strerror}."
     return str(error)
 
 

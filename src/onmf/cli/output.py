@@ -24,6 +24,7 @@ from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
 from onmf.data import Source, SourceError, open_source, outputs, path_of
 
+LEAST = 2**12  # bytes that any result needs
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}  # better than Pillow's own
 
@@ -34,8 +35,9 @@ SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless"
 class OutputTarget:
     """The file or standard output that ``--out`` names; messages go to standard error if the result is on the other."""
 
-    def __init__(self, out: Path, as_json: bool = False, option: str = "--out") -> None:
+    def __init__(self, out: Path, as_json: bool = False, option: str = "--out", safe_csv: bool = False) -> None:
         self.out, self.option, self.standard = out, option, str(out) in STANDARD_OUTPUT
+        self.safe_csv = safe_csv
         if self.standard and sys.__stdout__ is None:  # the null device stands there instead
             fail(f"standard output is closed; give {option} the name of a file.")
         if self.standard and as_json:
@@ -60,6 +62,10 @@ class OutputTarget:
         kind.require(data)
         return kind
 
+    def no_room(self, size: int) -> str | None:
+        """Return why a file of this many bytes cannot be written; of standard output that is not known."""
+        return None if self.standard else no_room(self.out, size)
+
     def opened(self) -> AbstractContextManager[Any]:
         """Open standard output, or a file that takes the place of the old one when all of it is written."""
         from onmf._support.atomic import replacing  # not needed for --help
@@ -79,10 +85,20 @@ def require_writable(out: Path, *inputs: Path | None, option: str = "--out") -> 
     if place in {Path(os.path.realpath(path)) for path in inputs if path is not None}:  # links in a circle are fine
         fail(f"{out} is an input; give {option} another name.")
     require_parent(out, place.parent)
+    if reason := no_room(out, LEAST):
+        fail(reason)
+
+
+def no_room(out: Path, size: int) -> str | None:
+    """Return why a file of this many bytes cannot be written to this place; its space is taken for a moment."""
+    from onmf._support.atomic import reserve
+
     try:
-        tempfile.TemporaryFile(dir=place.parent).close()
+        with tempfile.TemporaryFile(dir=out.resolve().parent) as file:
+            reserve(file.fileno(), 0, size)
     except OSError as error:
-        fail(f"cannot write {out}: {error.strerror}.")
+        return f"cannot write {out}: {error.strerror}."
+    return None
 
 
 def require_parent(out: Path, parent: Path) -> None:
@@ -98,6 +114,14 @@ def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -
 
         require_writable(plot, *inputs, option=option)
         require_writable_format(plot)
+
+
+def save_plot(figure: Any, plot: Path, dpi: int = 100) -> None:
+    """Write a figure, in the format that the name tells."""
+    from onmf._support.atomic import replacing
+
+    with replacing(plot) as place:
+        figure.savefig(place, dpi=dpi, format=plot.suffix[1:])
 
 
 @contextmanager
@@ -209,7 +233,8 @@ class RowWriter:
 
     def _heading(self, named: bool, dtype: Any) -> outputs.Heading:
         index = (self.source.index_name or "row") if named else None
-        return outputs.Heading(self.columns, dtype, index, path_of(self.data), origin=self.origin)
+        safe = self.place.safe_csv
+        return outputs.Heading(self.columns, dtype, index, path_of(self.data), origin=self.origin, safe=safe)
 
     def _note(self, error: ValueError) -> None:
         self.first_fault = self.first_fault or error

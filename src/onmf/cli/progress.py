@@ -7,28 +7,33 @@ import errno
 import json
 import math
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 import onmf
 from onmf._support.wording import counted, plural
-from onmf.cli.terminal import errors, fail
+from onmf.cli.terminal import errors, fail, visible
 from onmf.data import Spec, open_source
 
 Show: TypeAlias = "Callable[[onmf.Progress], None]"
 
 AT_ONCE = 1.0  # seconds
 LOOPBACK = "127.0.0.1"
+MOST_CLIENTS = 16  # of --metrics, at a time
+PATIENCE = 5.0  # seconds, with a client that is silent
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 LINES_HELP = (
@@ -82,7 +87,7 @@ def announce(context: typer.Context, what: str, every: str) -> None:
 
 def opened(data: str, like: Spec | None, by: Callable[..., Any] = open_source) -> Any:
     """Open DATA by this function, with a sign of life in a terminal: counting the words of many texts takes a while."""
-    with errors.status(f"Opening {data}") if errors.is_terminal else contextlib.nullcontext():
+    with errors.status(Text(visible(f"Opening {data}"))) if errors.is_terminal else contextlib.nullcontext():
         return by(data, like=like)
 
 
@@ -288,6 +293,42 @@ COUNTERS = {
 }
 
 
+class MetricsServer(ThreadingHTTPServer):
+    """A server for a few clients at a time, whose faults are silent and never end the run.
+
+    A client that finds no place is hung up on, so that neither descriptors nor threads run out.
+    """
+
+    request_queue_size = 128  # clients that wait in the system, and take nothing
+
+    def __init__(self, host: str, port: int, handler: Any) -> None:
+        self.places = threading.Semaphore(MOST_CLIENTS)
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((host, port), handler)
+
+    def get_request(self) -> Any:
+        """Accept a client; if that is not possible, as without descriptors, let some time pass before the next try."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(AT_ONCE)
+            raise
+
+    def verify_request(self, *_: Any) -> bool:
+        """Tell whether there is a place for this client, and take it."""
+        return self.places.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a client, and give its place back."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.places.release()
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing."""
+
+
 @contextlib.contextmanager
 def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterator[None]:
     """Serve the figures in Prometheus' text format at this [HOST:]PORT, as they are when somebody asks."""
@@ -296,7 +337,7 @@ def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterat
     if not (port.isascii() and port.isdecimal() and int(port) < 2**16):
         fail(f"--metrics {address}: write a port, or HOST:PORT, as in 9100 or 0.0.0.0:9100.")
     try:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry, MetricsHandler
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     except ModuleNotFoundError:
         fail("--metrics needs prometheus_client; install onmf[metrics].")
@@ -314,10 +355,13 @@ def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterat
 
     registry = CollectorRegistry()
     registry.register(Run())
+    handler = type("Handler", (MetricsHandler,), {"registry": registry, "timeout": PATIENCE})
     try:
-        server, thread = start_http_server(int(port), host, registry)
+        server = MetricsServer(host, int(port), handler)
     except OSError as error:
         fail(f"--metrics {address}: cannot listen on {host}, port {port}: {error.strerror}; give another one.")
+    thread = threading.Thread(target=server.serve_forever, name="onmf-metrics", daemon=True)
+    thread.start()
     shown = f"[{host}]" if ":" in host else host
     errors.print(f"Metrics at http://{shown}:{server.server_port}/metrics.")
     try:

@@ -14,7 +14,7 @@ from rich.table import Table
 import onmf
 from onmf.cli import app
 from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, with_settings
-from onmf.cli.output import require_drawable
+from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.progress import progress_bar
 from onmf.cli.terminal import console, errors, fail, print_json
 from onmf.data import open_source, path_of
@@ -72,7 +72,7 @@ def rank(
             source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings
         )
     if plot is not None:
-        found.plot().savefig(plot, dpi=100)
+        save_plot(found.plot(), plot)
     if as_json:
         facts = {"recommended": found.recommended, "best": found.best, "reason": found.reason, **found.table}
         print_json(facts | {"not_tried": found.not_tried})

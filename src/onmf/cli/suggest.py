@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from onmf.cli import app
 from onmf.cli.options import AsJson, Data, with_settings
-from onmf.cli.output import require_drawable
+from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console, print_json
 from onmf.data import open_source, path_of
 
@@ -49,13 +48,13 @@ def suggest(
         console.print(_table(data, suggestion))
         console.print(suggestion.reason)
     if plot is not None:
-        suggestion.plot().savefig(plot, dpi=110)
+        save_plot(suggestion.plot(), plot)
         if not as_json:
             console.print(f"Wrote {plot}.", soft_wrap=True)
 
 
 def _table(title: str, found: Suggestion) -> Table:
-    table = Table(title=Text(title), show_header=False)
+    table = Table(title=title, show_header=False)
     table.add_row("divergence", found.divergence if found.decided else f"{found.divergence} (inconclusive)")
     table.add_row("runners-up", ", ".join(found.ranking[1:]))
     measured = not math.isnan(found.power)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,9 +16,25 @@ from typing import Any, NoReturn
 import numpy as np
 import typer
 from rich.console import Console
+from rich.text import Text
+
+NOT_SHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # codes that steer a terminal, and no characters
 
 
-class ErrorConsole(Console):
+def visible(text: str) -> str:
+    """Return a text in which codes that would steer a terminal are escaped: names may be chosen by others."""
+    return NOT_SHOWN.sub(lambda code: code[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class SafeConsole(Console):
+    """A console on which the texts that are printed, those in tables included, cannot steer the terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as Rich draws it."""
+        return super().render_str(visible(text), **options)
+
+
+class ErrorConsole(SafeConsole):
     """A console that falls silent when nobody reads it any more, and leaves the run and its results alone.
 
     Rich's own would end the process, and close standard output although that may have another reader. Text that cannot
@@ -40,7 +58,7 @@ class ErrorConsole(Console):
 
 
 # No markup and no emoji: file names and messages are printed as they are.
-console = Console(markup=False, emoji=False, highlight=False)
+console = SafeConsole(markup=False, emoji=False, highlight=False)
 errors = ErrorConsole(stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False)
 
 
@@ -70,6 +88,14 @@ def _as_json(value: Any) -> Any:
 def print_warning(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning in one line, in place of ``warnings.showwarning``."""
     errors.print(f"onmf: {category.__name__}: {message}")
+
+
+class LogLines(logging.Handler):
+    """A handler that prints the library's log, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message alone."""
+        errors.print(record.getMessage())
 
 
 @contextmanager

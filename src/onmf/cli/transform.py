@@ -19,7 +19,7 @@ from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.cli import app
 from onmf.cli.cluster import Dask, running_on
-from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, with_settings
+from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, SafeCsv, with_settings
 from onmf.cli.output import OutputTarget, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
@@ -61,6 +61,7 @@ def transform(
     log_every: LogEvery = "30s",
     log_json: LogJson = None,
     metrics: Metrics = None,
+    safe_csv: SafeCsv = False,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
@@ -68,7 +69,7 @@ def transform(
 
     A model that was learnt with --missing or --implicit takes such entries of DATA for missing, too.
     """
-    place, what = OutputTarget(out, as_json), "proportions" if as_proportions else "coefficients"
+    place, what = OutputTarget(out, as_json, safe_csv=safe_csv), "proportions" if as_proportions else "coefficients"
     if dask is not None:
         if batch_size is not None:
             fail("--batch-size has no effect with --dask, where a partition is solved at a time; leave it out.")
@@ -205,6 +206,13 @@ class PartitionWriter:
 
     def __call__(self, number: int, raw: Any, H: Array) -> tuple[int, int]:
         """Write the rows; return their number, and how many of them are NaN."""
+        try:
+            self._write(number, raw, H)
+        except OSError as error:
+            raise OSError(f"cannot write {self.place}: {error.strerror or error}.") from None
+        return len(H), int(np.isnan(H[:, 0]).sum())
+
+    def _write(self, number: int, raw: Any, H: Array) -> None:
         if self.zarr:
             import zarr
 
@@ -217,4 +225,3 @@ class PartitionWriter:
             kind: Any = outputs.kind_of(Path("rows.parquet"))
             with closing(kind(Path(self.place) / f"part-{number:06d}.parquet", heading)) as output:
                 output.write(H, names)
-        return len(H), int(np.isnan(H[:, 0]).sum())

@@ -22,10 +22,7 @@ class Spectrogram(Sequential):
     """
 
     def __init__(self, paths: list[Path], window: int, hop: int) -> None:
-        if window < 2 or not 1 <= hop <= window:
-            raise SourceError(
-                f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}."
-            )
+        self.n_features = count_frequencies(window, hop)
         self.where, self.window, self.hop = paths[0], window, hop
         self.chosen = {"hop": hop}
         self.rows_in = dict.fromkeys(paths, 0)
@@ -46,7 +43,7 @@ class Spectrogram(Sequential):
                 )
         if len(self.bad) == len(paths):
             raise self.bad[paths[0]]
-        self.n_features, self.n_samples = window // 2 + 1, sum(self.rows_in.values())
+        self.n_samples = sum(self.rows_in.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
         self.feature_names = frequencies(rate, window)
@@ -84,6 +81,13 @@ class Spectrogram(Sequential):
             raise SourceError(f"{path} ends after {found} frames, but its header announced {self.rows_in[path]}.")
 
 
+def count_frequencies(window: int, hop: int) -> int:
+    """Return the number of features of frames of this length."""
+    if window < 2 or not 1 <= hop <= window:
+        raise SourceError(f"the window must be at least 2 and the hop from 1 to the window, got {window} and {hop}.")
+    return window // 2 + 1
+
+
 @register(
     "audio",
     SUFFIXES,
@@ -91,6 +95,7 @@ class Spectrogram(Sequential):
     needs="soundfile",
     extra="audio",
     feature_options=["window", "hop"],
+    count_features=count_frequencies,
 )
 def recordings(path: Path, window: int = 1024, hop: int | None = None) -> Source:
     """Open a recording, or all those in a folder or matching a pattern such as ``songs/*.flac``."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onmf.data.base import SourceError
+from onmf.data.pipes import not_utf8
 
 LINKS = "links"  # the option
 CURE = f"give ?{LINKS}=follow to read what such links lead to"
@@ -54,6 +55,8 @@ def matching(path: Path, suffixes: Sequence[str], deep: bool = False) -> list[Pa
     files = sorted(each for each in found if not each.is_dir())
     if not files:
         raise SourceError(f"{path} {missing}; give a folder, or a pattern such as 'folder/*{suffixes[0]}'.")
+    if odd := [each.name for each in files if not_utf8(each.name)]:
+        raise SourceError(f"the name {odd[0]!a} in {_folder(path)} is not UTF-8; rename the file.")
     require_own(_folder(path), files)
     return files
 

@@ -8,7 +8,6 @@ components are in ``uns``.
 import importlib.util
 import logging
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 import scipy
 
 from onmf._support.arrays import Array
+from onmf._support.atomic import reserve
 from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix
 from onmf.data.chunked import Sliced, open_hdf5
 from onmf.data.columns import choose
@@ -331,9 +331,8 @@ def _reserve(place: Path, more: int) -> None:
 
     The library would crash if it found the disk full later.
     """
-    if hasattr(os, "posix_fallocate"):  # not everywhere
-        with place.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), place.stat().st_size, more + SLACK)
+    with place.open("rb+") as file:
+        reserve(file.fileno(), place.stat().st_size, more + SLACK)
 
 
 def _state(path: Path) -> tuple[int, int, int]:

@@ -1,5 +1,6 @@
 """Pictures as samples: every picture is one row of pixels, 0 to 255 (Pillow)."""
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from onmf.data.registry import register
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "PPM", "WEBP")  # any other might start a program, as PostScript does
 MOST_PIXELS = 50_000_000
+CHANNELS = {"grey": 1, "rgb": 3}
 
 
 class ImageFiles(Source):
@@ -22,7 +24,7 @@ class ImageFiles(Source):
     any_order = seeks = checked = True
 
     def __init__(self, files: dict[str, Path], size: tuple[int, int] | None, colour: str) -> None:
-        if colour not in ("grey", "rgb"):
+        if colour not in CHANNELS:
             raise SourceError(f"colour must be grey or rgb, got {colour!r}.")
         self.files, self.rows_in = files, dict.fromkeys(files.values(), 1)
         self.size, self.mode = size, "L" if colour == "grey" else "RGB"
@@ -75,17 +77,31 @@ def _eight_bits(picture: Any, path: Path) -> Any:
     return Image.fromarray(np.clip(values / 257.0 if sixteen else values, 0, 255).astype(np.uint8))
 
 
+def count_pixels(size: str, colour: str) -> int:
+    """Return the number of features of pictures of this size."""
+    return math.prod(width_and_height(size)) * CHANNELS[colour]
+
+
+def width_and_height(size: str) -> tuple[int, int]:
+    """Return the numbers in a size such as 32x32."""
+    width, _, height = size.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise SourceError(f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}.")
+    if int(width) * int(height) > MOST_PIXELS:
+        raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
+    return int(width), int(height)
+
+
 @register(
-    "images", SUFFIXES, takes=["folders", "patterns"], needs="PIL", extra="images", feature_options=["size", "colour"]
+    "images",
+    SUFFIXES,
+    takes=["folders", "patterns"],
+    needs="PIL",
+    extra="images",
+    feature_options=["size", "colour"],
+    count_features=count_pixels,
 )
 def pictures(path: Path, size: str | None = None, colour: str = "grey") -> Source:
     """Open a picture, or all those in a folder or matching a pattern such as ``faces/*.png``; ``size`` as in 32x32."""
-    shape = None
-    if size is not None:
-        width, _, height = size.partition("x")
-        if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-            raise SourceError(f"size must be WIDTHxHEIGHT as in 32x32, got {size!r}.")
-        shape = int(width), int(height)
-        if shape[0] * shape[1] > MOST_PIXELS:
-            raise SourceError(f"size {size} means more than {MOST_PIXELS:,} pixels per picture; give a smaller one.")
+    shape = None if size is None else width_and_height(size)
     return ImageFiles(named(path, matching(path, SUFFIXES)), shape, colour)

@@ -68,10 +68,9 @@ def require_same_features(
             f"{data} has {counted(found.number, 'feature')}, but {model} was learnt from {learnt.number}{cure}."
         )
     if None not in (found.names, learnt.names) and found.names != learnt.names:
-        raise ValueError(
-            f"the feature names of {data} differ from those that {model} was learnt from, or are in another "
-            f"order{cure}."
-        )
+        pairs = zip(found.names or (), learnt.names or (), strict=True)
+        theirs, ours = next((one, other) for one, other in pairs if one != other)
+        raise ValueError(f"{data} has a feature {theirs!r} where {model} has {ours!r}{cure}.")
 
 
 def likeness(source: Any, learnt: Spec | None) -> str:

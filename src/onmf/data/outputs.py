@@ -30,6 +30,7 @@ class Heading:
     data: Path  # the file of the samples
     digits: int = 9  # of a number in text: by default all those of single precision
     origin: Origin | None = None
+    safe: bool = False  # names that a spreadsheet would compute are quoted
 
 
 class Output(ABC):

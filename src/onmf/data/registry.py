@@ -57,6 +57,20 @@ class Spec:
             if not isinstance(name, str) or not plain:
                 raise ValueError(f"the option {name!r} of its source is neither texts nor numbers")
 
+    def require_sound(self, n_features: int) -> None:
+        """Raise an error for options that no source of this scheme and number of features has.
+
+        Nothing is known of a scheme that is not registered here.
+        """
+        scheme = _registry.get(self.scheme or "")
+        if scheme is None:
+            return
+        for name in self.options.keys() & scheme.options.keys():
+            if not _is_value(kind := scheme.options[name], value := self.options[name]):
+                raise ValueError(f"its source has {name}={value!r}, where {self.scheme} takes {MEANT[kind]}")
+        if scheme.count_features is not None and (found := scheme.count_features(**self.options)) != n_features:
+            raise ValueError(f"its source has {found} features, its dictionary {n_features}")
+
     @property
     def picture(self) -> tuple[int, ...] | None:
         """The shape (height, width) or (height, width, 3) of samples that are pictures; ``row.reshape`` restores it."""
@@ -89,6 +103,7 @@ class Scheme:
     needs: str | None
     extra: str | None
     feature_options: frozenset[str] = frozenset()
+    count_features: Callable[..., int] | None = None
 
     def require_library(self) -> None:
         """Raise an error if the optional library is not installed."""
@@ -123,16 +138,18 @@ def register(
     needs: str | None = None,
     extra: str | None = None,
     feature_options: Collection[str] = (),
+    count_features: Callable[..., int] | None = None,
 ) -> Callable[[Opener], Opener]:
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that
-    shape the features are named in ``feature_options``: a model remembers them, and data for it are opened with the
-    same. What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener
-    with a keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders",
-    "patterns" (as in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the
-    extra of onmf that installs it.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that shape the features
+    are named in ``feature_options``: a model remembers them, and data for it are opened with the same. Where they alone
+    decide how many features there are, ``count_features`` computes it, or raises an error for values that no data have.
+    What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
+    keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (as
+    in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
+    that installs it.
     """
 
     def record(opener: Opener) -> Opener:
@@ -151,7 +168,7 @@ def register(
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
         about = name, opener, tuple(suffixes), options, defaults
-        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(feature_options))
+        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(feature_options), count_features)
         return opener
 
     return record

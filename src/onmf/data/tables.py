@@ -22,6 +22,7 @@ from onmf.data.pipes import lines, not_utf8
 from onmf.data.registry import register
 
 log = logging.getLogger("onmf")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins so is computed by spreadsheets
 
 OPEN_QUOTE = "has a quoted text that continues in the next line; write the table without line breaks in its texts"
 LENGTHS_DIFFER = "a line is shorter or longer than the others, or continues in the next"
@@ -222,6 +223,8 @@ class Csv(Lines, suffixes=[".csv"]):
 
     def _quoted(self, text: str) -> str:
         text = str(text)
+        if self.heading.safe and text.startswith(FORMULAS):
+            text = "'" + text
         return '"' + text.replace('"', '""') + '"' if set(text) & {self.delimiter, '"', "\n", "\r"} else text
 
 

@@ -11,7 +11,7 @@ WITHOUT = "leave device out to compute on the processor"
 
 
 def checked_name(given: Any) -> str | None:
-    """Return the setting, if it can be one."""
+    """Return the setting, or raise an error if it can name no device."""
     if given is None or (isinstance(given, str) and re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", given)):
         return given
     raise ValueError(f"device must be None, 'auto', 'cpu', 'cuda' or 'cuda:NUMBER', got {given!r}.")
@@ -58,7 +58,7 @@ def why_no_gpu() -> str | None:
 
 
 def _plainly(error: str) -> str:
-    """Return what PyTorch says of a driver, in a sentence of ours where we know it."""
+    """Return what PyTorch says about the driver, in plain words where we know what it means."""
     if "driver" in error and "too old" in error:
         return "NVIDIA's driver is too old for this PyTorch; update the driver, or install an earlier PyTorch"
     if "Found no NVIDIA driver" in error or "no CUDA-capable device" in error:

@@ -54,7 +54,7 @@ recordings: OrderedDict[Hashable, Recorded] = OrderedDict()  # by what they depe
 
 
 def recorded(key: Hashable, make: Callable[[], Recorded]) -> Recorded:
-    """Return the recording, made if there is none, and forget the one that was not used for longest."""
+    """Return the recording, made if there is none; of too many, the least recently used one is dropped."""
     if key not in recordings:
         if len(recordings) >= MOST:
             recordings.popitem(last=False)

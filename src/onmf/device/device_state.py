@@ -1,4 +1,4 @@
-"""A state as tensors on a device, and its way there and back."""
+"""The state of a method as tensors on a device, and its transfer there and back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DeviceState(ABC):
 
     @property
     def changes_on_host(self) -> bool:
-        """Does the host change the units of the statistics? Then it is its copy that is learnt from next."""
+        """Does the host change the units of the statistics? Then learning continues from its copy."""
         return False
 
     def after_batch(self, before: State, clock: float, steps: int) -> State:

@@ -146,7 +146,7 @@ class DeviceEngine(ABC):
 
     @abstractmethod
     def weight(self, clock: float, n: float) -> float:
-        """Return the weight of n samples, after which the clock stands there, in what is averaged."""
+        """Return the weight in the averages of n samples, after which the clock stands at ``clock``."""
 
     def chunks(self) -> Iterator[ChunkOnDevice]:
         """Cut the samples into chunks."""
@@ -212,7 +212,7 @@ class DeviceEngine(ABC):
 
     @property
     def usage(self) -> Array:
-        """The sums over the samples of what each component carries of their fits."""
+        """The share of each component in the fits, summed over the samples."""
         parts = self.H * self.device_state.W.sum(dim=1)
         shares = parts / positive(parts.sum(dim=1, keepdim=True))  # of samples of which nothing is fitted, nothing
         weights = None if self.weights is None else self.device_state.like(self.weights)[0][:, None]

@@ -186,19 +186,18 @@ class DeviceProblem:
         return torch.clamp(H, self.box.low, self.box.high)
 
 
-def rough_coefficients(problem: DeviceProblem, H: Any = None, rounds: int = ROUNDS) -> tuple[Any, Any, Any]:
+def rough_coefficients(problem: DeviceProblem) -> tuple[Any, Any, Any]:
     """Return coefficients that are good enough to learn from, their fits and losses.
 
     A sample whose model is least where its loss is higher stays where it is, and is given a stiffer one.
     """
-    divergence = problem.divergence
-    H = problem.start() if H is None else H
+    divergence, H = problem.divergence, problem.start()
     if problem.shared:  # the model is the loss
         H = problem.minimised(H, None)
         Y = problem.fit(H)
         return H, Y, problem.losses(Y)
     Y = problem.fit(H)
-    rounds += 2 * ((divergence.alpha_order or 0) > 1) + divergence.robust
+    rounds = ROUNDS + 2 * ((divergence.alpha_order or 0) > 1) + divergence.robust
     if divergence.majorised and problem.unbounded:  # no step leads up
         for number in range(rounds):
             H = problem.minimised(H, Y, polish=number == rounds - 1)

@@ -51,7 +51,7 @@ def descend(A: Any, b: Any, x: Any, low: Any, high: Any, sweeps: int, first: int
 
 
 def bound(given: Any, x: Any) -> Any:
-    """Return one per coordinate; a number is written by the device itself, so that nobody waits for it to be sent."""
+    """Return one bound per coordinate; the device writes a plain number itself, so that nothing has to be sent."""
     if isinstance(given, torch.Tensor):
         return given.expand_as(x)
     return torch.full((), given, dtype=x.dtype, device=x.device).expand_as(x)

@@ -225,8 +225,8 @@ class SurrogateEngine(DeviceEngine):
         self._recorded: Recorded | None = None
         super().__init__(*given, **named)
         # Recorded formulas must not look at numbers: one without a curvature of its own looks for chords' lengths.
-        own = getattr(type(self.divergence), "curvature", Separable.curvature) is not Separable.curvature
-        recordable = own or self.divergence.absolute_deviations
+        own: Any = type(self.divergence)
+        recordable = own.curvature is not Separable.curvature or self.divergence.absolute_deviations
         self.records = self.H.is_cuda and not self.state.penalties and recordable
 
     def size(self, left: int) -> int:

@@ -24,7 +24,7 @@ def dtype_of(X: Any) -> np.dtype[Any]:
 
 
 def require_samples(X: Any, device: str | None, n_features: int | None = None) -> None:
-    """Raise an error for a tensor that is no matrix of real numbers, or that lies where nothing is computed."""
+    """Raise an error for a tensor that is not a matrix of real numbers, or not where the model computes."""
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples by features; got a tensor of shape {tuple(X.shape)}.")
     if X.is_complex() or X.is_sparse or X.layout.__str__() != "torch.strided":

@@ -1,4 +1,4 @@
-"""The way of data to a device: at once, to stay there, or batch by batch while the last one is learnt from."""
+"""Transfer of data to a device: all at once, to stay there, or batch by batch while the last one is learnt from."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def sent_ahead(batches: Iterator[Cut], device: str) -> Generator[Cut, None, None
 
 
 def _sent(batch: Samples, device: str) -> Samples:
-    """Send a batch to the device; one with weights goes there when it is learnt from, as more is to be seen to."""
+    """Send a batch to the device; one with weights, which needs more preparation, goes there when it is learnt from."""
     if batch.masked or batch.sample_weight is not None or isinstance(batch.matrix, Resident):
         return batch
     there = replace(moved(batch, device), given=batch.matrix)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -15,7 +14,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.data import SourceError
 from onmf.distributed.cluster import Sealed
-from onmf.distributed.partitions import Partitions, Raw, Reader
+from onmf.distributed.partitions import Partitions, Raw
 from onmf.distributed.worker import reuse_pages
 from onmf.model.validation import DataError
 
@@ -49,9 +48,12 @@ def tasks_of(
     then: Then | None = None,
     width: int | None = None,
 ) -> list[Any]:
-    """Return a task per partition; ``what`` names them in the dashboard. With a ``dtype``, they make arrays of it."""
+    """Return a task per partition; ``what`` names them in the dashboard.
+
+    With a ``dtype`` they make arrays of it, with rows of ``width`` numbers.
+    """
     token = uuid.uuid4().hex[:8]
-    job = Sealed(_Job(function, then, partitions.n_features, skip, dtype, width))
+    job = Sealed((function, then, partitions.n_features, skip, dtype, width))
     shared = dask.delayed(_received, pure=False)(job, dask_key_name=f"onmf-model-{token}")
     tasks, begins = [], 0
     for number, length in enumerate(partitions.lengths):
@@ -68,40 +70,24 @@ def _received(job: Sealed) -> Sealed:
 
 
 def _applied(job: Sealed, part: Sealed, *inputs: Any) -> Any:
+    """Work on one partition, whose first row has the number ``begins`` if the lengths of all are known."""
     reuse_pages()
-    return job.content(*part.content, inputs)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """The work on every partition."""
-
-    function: Function
-    then: Then | None
-    n_features: int
-    skip: bool
-    dtype: Any
-    width: int | None  # of a row of the result, if it is an array
-
-    def __call__(
-        self, number: int, label: str, reader: Reader, begins: int, length: int | None, inputs: tuple[Any, ...]
-    ) -> Any:
-        """Work on one partition, whose first row has the number ``begins`` if the lengths of all are known."""
-        try:
-            raw = reader(*inputs, skip=self.skip)
-            if raw.batch.shape[1] != self.n_features:
-                raise SourceError(f"it has {raw.batch.shape[1]} features, not {self.n_features}.")
-            found = self.function(raw)
-        except (DataError, SourceError, OSError) as error:
-            said = f"Partition {label}: {error}"
-            if not self.skip or length is None or self.width is None:
-                raise (DataError if isinstance(error, DataError) else SourceError)(said) from error
-            log.warning("Its rows are NaN. %s", said)
-            raw = Raw(np.arange(0), np.zeros((0, self.n_features)), begins)
-            found = np.zeros((0, self.width), dtype=self.dtype)
-        if self.dtype is not None:
-            found = _with_unread(raw, found, length).astype(self.dtype, copy=False)
-        return found if self.then is None else self.then(number, raw, found)
+    function, then, n_features, skip, dtype, width = job.content
+    number, label, reader, begins, length = part.content
+    try:
+        raw = reader(*inputs, skip=skip)
+        if raw.batch.shape[1] != n_features:
+            raise SourceError(f"it has {raw.batch.shape[1]} features, not {n_features}.")
+        found = function(raw)
+    except (DataError, SourceError, OSError) as error:
+        said = f"Partition {label}: {error}"
+        if not skip or length is None or width is None:
+            raise (DataError if isinstance(error, DataError) else SourceError)(said) from error
+        log.warning("Its rows are NaN. %s", said)
+        raw, found = Raw(np.arange(0), np.zeros((0, n_features)), begins), np.zeros((0, width), dtype=dtype)
+    if dtype is not None:
+        found = _with_unread(raw, found, length).astype(dtype, copy=False)
+    return found if then is None else then(number, raw, found)
 
 
 def _with_unread(raw: Raw, found: Array, length: int | None) -> Array:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from onmf.data import SourceError
 from onmf.data.columns import Features
@@ -17,6 +16,7 @@ from onmf.distributed.cluster import Cluster, ClusterError, Sealed
 from onmf.distributed.partitions import Partitions
 from onmf.distributed.worker import Cut, Facts
 from onmf.learner import OpenPartition, Reading, RoundPosition
+from onmf.learner.resume import chained
 
 log = logging.getLogger("onmf")
 
@@ -78,7 +78,7 @@ class Window:
             self._read_ahead(self.order[self.begun : self.begun + max(1, self.shards - len(self.open))])
             opened = self._opened(self.order[self.begun])
             self.begun += 1
-            self.mark = _chained(self.mark, opened.facts.digest)
+            self.mark = chained(self.mark, opened.facts.digest)
             news.append(opened.facts)
             if opened.left:
                 self.open.append(opened)
@@ -164,7 +164,7 @@ class Window:
         if self.reading.verify:
             mark = ""
             for number in self.order[: done.begun]:
-                mark = _chained(mark, self._opened(number).facts.digest)
+                mark = chained(mark, self._opened(number).facts.digest)
             if mark != done.mark:
                 raise SourceError(
                     f"the data are not those of the checkpoint: the first {done.begun} partitions of pass "
@@ -217,8 +217,3 @@ def warn_of_retry(error: ClusterError, attempt: int, what: str) -> None:
             "more, or smaller partitions."
         ) from error
     log.warning("Workers were lost during %s, which is begun again: %s", what, str(error))
-
-
-def _chained(mark: str, digest: str) -> str:
-    """Return the digest of all partitions up to one more."""
-    return xxhash.xxh3_128_hexdigest((mark + digest).encode())

@@ -20,11 +20,11 @@ from onmf.data.columns import Features
 from onmf.distributed.cluster import Sealed, size_in_bytes
 from onmf.distributed.partitions import Raw
 from onmf.learner import Learned, Progress, Reading, Skipped, run
+from onmf.learner.batching import learnable
 from onmf.learner.resume import digest
 from onmf.learner.rounds import RoundResult, exchanged, finish_round, learn_shard
-from onmf.learner.update import as_floats
-from onmf.model.validation import DataError, good_rows, require_valid_entries
-from onmf.samples import Samples, as_samples, stacked
+from onmf.model.validation import DataError, require_valid_entries
+from onmf.samples import Samples, stacked
 
 MMAP_THRESHOLD = -3  # glibc's number of the setting
 USUAL = 2**25  # the largest threshold that glibc adapts to
@@ -66,9 +66,10 @@ class Cut:
 def read(sealed: Sealed, *inputs: Any) -> Block:
     """Read a partition, and check and order its rows."""
     label, reader, reading, features, seed = sealed.content
+    faults = list[ValueError]()
     try:
         raw = reader(*inputs, skip=reading.skip_bad)
-        batch, kept, faults = _checked(raw, reading, features)
+        rows, batch = _checked(raw, reading, features, faults)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         kind = DataError if isinstance(error, DataError) else SourceError
         fault = kind(f"Partition {label}: {str(error) or type(error).__name__}")
@@ -76,28 +77,23 @@ def read(sealed: Sealed, *inputs: Any) -> Block:
     skipped = Skipped()
     for each in (*raw.faults, *faults):
         skipped = skipped.and_also(DataError(f"Partition {label}: {each}"))
-    order = kept if seed is None else np.random.default_rng(list(seed)).permutation(kept)
-    return Block(batch, raw.rows, order, Facts(len(order), digest(batch), skipped))
+    order = np.arange(len(rows)) if seed is None else np.random.default_rng(list(seed)).permutation(len(rows))
+    return Block(batch, rows, order, Facts(len(rows), digest(batch), skipped))
 
 
-def _checked(raw: Raw, reading: Reading, features: Features) -> tuple[Samples, npt.NDArray[np.int64], list[DataError]]:
-    """Return samples as the settings mean them, the places of usable ones, and why others cannot be used."""
+def _checked(raw: Raw, reading: Reading, features: Features, faults: list[ValueError]) -> tuple[Any, Samples]:
+    """Return the rows that can be learnt from and their samples, as the settings mean them; note why others cannot."""
     batch = raw.batch if isinstance(raw.batch, Samples) else Samples(native(raw.batch))
     require_matrix("it", batch.matrix, empty=True)
     if batch.shape[1] != features.number:
         raise SourceError(f"it has {batch.shape[1]} features, not {features.number}.")
-    batch = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
-    kept, faults = np.arange(batch.shape[0]), list[DataError]()
-    if not len(kept):
-        return batch, kept, faults
-    if reading.skip_bad:
-        good, faults = good_rows(batch, raw.rows, features.names)
-        kept = np.asarray(good, dtype=np.int64)
-    else:
-        require_valid_entries(batch, raw.rows, features.names)
-    if batch.sample_weight is not None:  # samples without a weight do not count
-        kept = kept[batch.sample_weight[kept] > 0]
-    return batch, kept, faults
+    places = np.arange(len(raw.rows))
+    rows, _, batch = learnable(raw.rows, places, batch, reading, features.names, faults.append)
+    if not len(rows):
+        return rows, Samples(np.zeros((0, features.number)))
+    if not reading.skip_bad:
+        require_valid_entries(batch, rows, features.names)
+    return rows, batch
 
 
 def facts(block: Block) -> Facts:

@@ -145,7 +145,6 @@ class Hellinger(AlphaFamily, name="hellinger"):
     alpha = 0.5
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """2 (sqrt x - sqrt y)^2."""
         return 2.0 * (xp.sqrt(x) - xp.sqrt(y)) ** 2
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
@@ -164,7 +163,6 @@ class KullbackLeibler(AlphaFamily, name="kl", aliases=("kullback-leibler",)):
         return xp.maximum(x * xp.log(xp.maximum(x / y, SMALLEST)) - (x - y), 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """1 - x/y."""
         return 1.0 - x / y
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:

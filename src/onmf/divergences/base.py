@@ -142,7 +142,10 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def degree(self) -> float | None:
-        """The p of d(c x || c y) = c^p d(x || y), where parameters in data units scale too; None if there is none."""
+        """The p of d(c x || c y) = c^p d(x || y), where parameters in data units scale too; None if there is none.
+
+        Without one, no other units have the same minimum: the data are learnt from as they are.
+        """
         return None
 
     @property
@@ -200,13 +203,10 @@ class Divergence(Registered, kind="divergence"):
     def in_units(self, unit: float) -> Divergence:
         """Return the same divergence for data divided by ``unit``, up to the factor ``loss_unit(unit)``.
 
-        A homogeneous divergence returns itself; one with a parameter in data units overrides this.
+        A homogeneous divergence returns itself; one with a parameter in data units overrides this. Data of a divergence
+        without a degree are never divided.
         """
-        if self.degree is not None or unit == 1.0:
-            return self
-        from onmf.divergences.rescaled import InUnits  # which derives from this class
-
-        return InUnits(self, unit, self.loss_unit(unit))
+        return self
 
     def loss_unit(self, unit: float) -> float:
         """Return d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
@@ -301,14 +301,6 @@ class Separable(Divergence):
         if self.degree is None or self.in_units(2.0) is not self:
             return None
         return float(self.d(np, np.float64(1.0), np.float64(2.0)))
-
-    def loss_unit(self, unit: float) -> float:
-        """Return unit^degree, or without a degree d(unit || 2 unit): losses inside are then of order one."""
-        if self.degree is not None or unit == 1.0:
-            return super().loss_unit(unit)
-        with np.errstate(all="ignore"):
-            loss = float(self.d(np, np.float64(unit), np.float64(2 * unit)))
-        return loss if 0 < loss < np.inf else 1.0
 
 
 def total(*factors: Array) -> float:

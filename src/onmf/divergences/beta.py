@@ -64,7 +64,6 @@ class Beta(Separable, name="beta"):
         return xp.maximum(y ** (beta - 1.0) * (x * log_u - x + y) / beta, 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """y^(beta-2) (y - x)."""
         return y ** (self.beta - 2.0) * (y - x)
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -118,11 +117,9 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
         return xp.maximum(x / y - (xp.log(x) - xp.log(y)) - 1.0, 0.0)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """(y - x) / y^2."""
         return (1.0 - x / y) / y
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """1/y^2."""
         return 1.0 / (y * y)
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
@@ -159,15 +156,12 @@ class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")
     averaging_exponent = 0.75
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """(x - y)^2 / 2."""
         return 0.5 * (x - y) ** 2
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """y - x."""
         return y - x
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """1 for every entry."""
         return xp.ones_like(x)
 
     def multiplicative_parts(self, X: Array, Y: Array, mean: RowMean = row_mean) -> tuple[Array, Array | None]:

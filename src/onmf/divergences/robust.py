@@ -31,11 +31,9 @@ class L1(Separable, name="l1"):
     absolute_deviations = True
 
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """|x - y|."""
         return xp.abs(x - y)
 
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """sign(y - x)."""
         return xp.sign(y - x)
 
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:

@@ -134,8 +134,9 @@ class BatchNMF(NMF):
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._meant(X, features, sample_weight, weights)
-        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=True)
-        divergence = divergences.get(self.divergence).for_data(units.mean, X.shape[1])
+        divergence = divergences.get(self.divergence)
+        units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
+        divergence = divergence.for_data(units.mean, X.shape[1])
         if X.masked:
             require_weighs_entries(divergence)
         sets, penalties = self.sets or Sets(), Penalties.of(vars(self))
@@ -150,8 +151,8 @@ class BatchNMF(NMF):
                 with threads.taken_from_blas():
                     self._factorise(X, units, divergence, features, penalties, C)
                 self._warn_unless_converged()
-                if X.masked and (warning := Coverage.of(X).warning):
-                    warnings.warn(warning, UserWarning, stacklevel=2)
+                if X.masked and (found := Coverage.of(X).findings(features.names)):
+                    warnings.warn(" ".join(found.values()), UserWarning, stacklevel=2)
             except Exception:
                 self._learned = before
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from onmf import learner
 from onmf.divergences import Divergence
@@ -19,13 +20,18 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
     """
     if not isinstance(nmf, OnlineNMF):
         raise TypeError(f"save(model, path) takes an OnlineNMF first; got {type(nmf).__name__}.")
+    file.write(path, *contents(nmf))
+
+
+def contents(nmf: OnlineNMF) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arrays and the facts that make up the file of a fitted model."""
     if nmf._learned is None:
         raise ModelFileError("only a fitted model can be saved; call fit or partial_fit first.")
     settings = nmf.get_params(deep=False) | {"divergence": model.lasting(nmf.divergence, nmf.divergence_)}
     again = OnlineNMF(**settings)
     # Settings may have been changed so that no file with them could be read.
     learner.continued(again._configured().recipe, nmf._learned)
-    file.write(path, *model.contents(settings, nmf._learned))
+    return model.contents(settings, nmf._learned)
 
 
 def load(path: str | Path, divergence: Divergence | None = None) -> OnlineNMF:

@@ -21,7 +21,7 @@ from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
-from onmf.data.inputs import likeness
+from onmf.data.inputs import likeness, require_same_features
 from onmf.data.pipes import ended_by_interrupts
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
@@ -275,8 +275,8 @@ class OnlineNMF(NMF):
                         break
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
-            if learned is not None and learned.coverage and (warning := learned.coverage.warning):
-                warnings.warn(warning, UserWarning, stacklevel=3)
+            if learned is not None and learned.coverage and (found := learned.coverage.findings(features.names)):
+                warnings.warn(" ".join(found.values()), UserWarning, stacklevel=3)
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
@@ -310,7 +310,7 @@ class OnlineNMF(NMF):
         recipe, reading = configured.recipe, replace(configured.reading, max_passes=1, shuffle=False)
         data, features = self._source(X, weights, recipe.device)
         if begun is not None:
-            learner.require_features(begun, features, "the model")
+            require_same_features(features, begun.features)
             begun = replace(begun, position=None)
         unlearned = self._unlearned if begun is None else Skipped()
         for learned, progress in self._run(recipe, data, reading, features, begun):
@@ -473,7 +473,7 @@ def _resumed(
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
-        learner.require_features(learned, features, "the model", likeness(source, learned.source))
+        require_same_features(features, learned.features, "the input", cure=likeness(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
     learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)

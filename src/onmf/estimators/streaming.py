@@ -121,7 +121,7 @@ def _log_nan_rows(parts: Iterable[Array]) -> Iterator[Array]:
 def solve_source_rows(
     source: Source, size: int, on_bad: OnBad | None, solve: Solve, width: int, dtype: Any
 ) -> Iterator[tuple[Any, Array]]:
-    """Solve a source's rows, which gives ``width`` numbers each, and yield them with NaN in the place of bad rows."""
+    """Yield the results of a source's rows, ``width`` numbers each, with NaN in place of bad rows."""
     expected = unread = filled = 0  # the next row; rows that could not be read, and those that are NaN for it
     in_order = True  # so far
 
@@ -210,7 +210,7 @@ def partitions_of(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Pa
 
 
 class Sent:
-    """A model as it is sent to workers: without callbacks, which perhaps cannot be pickled."""
+    """A model as it is sent to workers: without callbacks, which may be impossible to pickle."""
 
     def __init__(self, model: Any) -> None:
         self.model = copy.copy(model)
@@ -232,7 +232,7 @@ class Sent:
         return np.asarray(self.model.inverse_transform(H))
 
     def loss(self, raw: Raw) -> tuple[float, float]:
-        """Return the mean loss of a partition, and the weight that it has among others."""
+        """Return the mean loss of a partition, and its weight among all partitions."""
         if not raw.batch.shape[0]:
             return 0.0, 0.0
         X = as_samples(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -65,14 +66,19 @@ def labelled_axis(names: Sequence[str] | None, features: int) -> tuple[Array, st
 
 def sample_rate(names: Sequence[str], window: int) -> float:
     """Return the samples per second of sound whose spectra, under this window, have features of these names."""
-    return float(names[-1].removesuffix(" Hz")) * window / (window // 2)
+    rate = float(names[-1].removesuffix(" Hz")) * window / (window // 2)
+    if not 0 < rate < np.inf:
+        raise ValueError(f"{names[-1]!r} is no frequency.")
+    return rate
 
 
 def frame_seconds(source: Spec, names: Sequence[str] | None) -> float | None:
-    """Return how many seconds lie between two frames of sound; None where rows are no frames."""
+    """Return how many seconds lie between two frames of sound; None where rows are no frames or their rate is lost."""
     if source.scheme != "audio" or not names:
         return None
-    return float(source.options["hop"] / sample_rate(names, source.options["window"]))
+    with suppress(ValueError):
+        return float(source.options["hop"] / sample_rate(names, source.options["window"]))
+    return None
 
 
 def decibels(powers: Array, top: Any) -> Array:

@@ -33,7 +33,7 @@ class Growth:
         return bool(self.error <= UNCLEAR)
 
     def law(self, power: float) -> Array:
-        """Return the variances at the means under this power, with the mean logarithm of the measured ones."""
+        """Return the variances that this power gives at the means, with the mean logarithm of the measured ones."""
         means, variances = np.log(self.means), np.log(self.variances)
         return np.exp(variances.mean() + power * (means - means.mean()))
 
@@ -69,7 +69,7 @@ def growth(values: Array, fits: Array, squares: Array, robust: bool) -> Growth:
 
 
 def assumed_power(divergence: Divergence) -> float | None:
-    """Return the p of the noise, variance ~ mean^p, that the divergence is the right loss for; None if there is none.
+    """Return p if the divergence is the right loss for noise of variance ~ mean^p; None if there is no such p.
 
     Near y = x a smooth d of degree q is (x - y)^2 y^(q - 2) up to a constant, as the log-likelihood of noise of the
     variance y^(2 - q); the others look at the size of a residual alone.

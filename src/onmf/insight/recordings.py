@@ -1,4 +1,4 @@
-"""Files of sound: recordings are read block by block, and their parts appear together once all are complete."""
+"""Sound files: recordings are read block by block, and their parts appear together once all are complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 2**23  # of 24 bits, from 0 to full scale
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write parts."""
+    """A file format for the parts of a sound."""
 
     name: str  # of libsndfile
     subtype: str
@@ -52,7 +52,7 @@ class Recording:
             raise SourceError(f"{path} has no samples; there is nothing to separate.")
 
     def blocks(self) -> Iterator[Array]:
-        """Yield blocks of numbers, full scale being one; fewer samples than the header announces raise an error."""
+        """Yield blocks of samples, with full scale at 1; fewer samples than the header announces raise an error."""
         found = 0
         with opened(self.path) as file:
             while found < self.samples:
@@ -100,7 +100,7 @@ class PartFiles(ExitStack):
                 file.write(part)
 
     def _rounded(self, parts: Array) -> Any:
-        """Return parts as the format holds them; sums of parts are rounded, not parts, so that they add up."""
+        """Return parts as the format holds them; their running sums are rounded, so that they still add up."""
         if self.kind.name != "FLAC":
             return parts.astype(np.float32)
         whole = np.diff(np.rint(STEPS * np.cumsum(parts, axis=0)), axis=0, prepend=0.0)

@@ -1,4 +1,4 @@
-"""``separate``: a sound as the sum of the parts that a model's components make of it, by Wiener's masks."""
+"""``separate``: split a sound into one part per component of a model, by Wiener masks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def separate(
 
 
 class Separation:
-    """A separator of sounds of the model's sample rate."""
+    """Splits sounds of the model's sample rate into parts."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class Frames:
 
 
 class Overlapping:
-    """The sound of spectra that come block by block; samples that later frames reach wait for them."""
+    """Overlap-add of spectra that come block by block: samples wait until no later frame reaches them."""
 
     def __init__(self, frames: Frames) -> None:
         self.frames, self.silent = frames, frames.before  # hops that come before the sound

@@ -38,7 +38,7 @@ class Reading:
     device: bool = False  # does PyTorch compute?
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], marked: bool = False, verify: bool = False) -> Reading:
+    def of(cls, settings: Mapping[str, Any]) -> Reading:
         """Return how the parameters of an estimator say that data are read, checked."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
@@ -51,8 +51,12 @@ class Reading:
         least = ON_DEVICE if device else 200
         size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
-        skip_bad = on_error == "skip"
-        return cls(int(size), grows, passes, bool(shuffle), skip_bad, marked, missing, implicit, verify, device)
+        return cls(
+            *(int(size), grows, passes, bool(shuffle), on_error == "skip"),
+            missing=missing,
+            implicit=implicit,
+            device=device,
+        )
 
     def size_of(self, source: Source) -> int:
         """Return how many rows a source is asked for at a time."""
@@ -108,7 +112,7 @@ def cuts(
     for rows, batch in read_from(source, block, order, lose if reading.skip_bad else None, first):
         places = np.full(len(rows), NOWHERE) if lost else np.arange(first, first + len(rows))
         first += len(rows)
-        rows, places, batch = _learnable(rows, places, batch, reading, source.feature_names, fault)
+        rows, places, batch = learnable(rows, places, batch, reading, source.feature_names, fault)
         if not len(rows):
             continue
         cutter.add(rows, places, batch, skip=int(np.count_nonzero(places < begins)) if begins and not begun else 0)
@@ -119,7 +123,7 @@ def cuts(
         yield placed(*cut)
 
 
-def _learnable(
+def learnable(
     rows: Any,
     places: Counts,
     batch: Any,

@@ -26,7 +26,7 @@ class Recipe:
     divergence: Divergence  # as the user gave it
     method: Choice
     init: Any = "kmeans++"
-    rescale: bool = True  # divide data by the mean of the first batch?
+    rescale: bool = True  # divide data by the mean of the first batch, if the divergence allows it?
     clip: tuple[float, float] | None = None
     penalties: Penalties = NO_PENALTIES
     sets: Sets = USUAL_SETS
@@ -84,6 +84,11 @@ class Recipe:
         if self.device is not None:
             return self.method.for_device()
         return self.method.for_shares() if self.shares else self.method
+
+    @property
+    def rescales(self) -> bool:
+        """Are data divided by the mean of the first batch?"""
+        return self.rescale and self.divergence.degree is not None
 
     @property
     def dictionary_set(self) -> DictionarySet:

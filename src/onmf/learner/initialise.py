@@ -35,7 +35,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
 
     ``rows`` are the numbers of its samples, for messages.
     """
-    units = Units.of_first_batch(batch, recipe.clip, recipe.rescale)
+    units = Units.of_first_batch(batch, recipe.clip, recipe.rescales)
     divergence = recipe.divergence.for_data(units.mean, batch.shape[1])
     inside, weighted = divergence.in_units(units.scale), batch.sample_weight is not None
     if batch.masked:
@@ -88,7 +88,7 @@ def continued(recipe: Recipe, learned: Learned) -> Learned:
         "divergence": recipe.divergence.adaptive == learned.adaptive
         and (alike if learned.adaptive else divergences.same(given, learned.divergence)),
         "clip": recipe.clip == units.clip,
-        "scale": units.scale == (units.mean if recipe.rescale else 1.0),
+        "scale": units.scale == (units.mean if recipe.rescales else 1.0),
         "reservoir": recipe.reservoir_size == len(state.memory.get("kept", ())),
         "fixed": recipe.dictionary_set.fixed == state.C.fixed and _same_fixed(recipe, learned),
         "coefficients": recipe.dictionary_set.high == state.C.high,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from onmf._support.arrays import Array, Mask, times
 from onmf._support.checks import MOST, is_number, require_whole
+from onmf._support.wording import counted, listed
 from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
@@ -170,18 +171,16 @@ class Coverage:
     def __add__(self, other: Coverage) -> Coverage:
         return Coverage(self.features | other.features, self.blank + other.blank)
 
-    @property
-    def warning(self) -> str | None:
-        """The sentence to warn the user with, if there is anything to warn of."""
-        features, parts = int(np.count_nonzero(~self.features)), []
-        if features:
-            parts.append(
-                f"{features} feature{'s are' if features > 1 else ' is'} missing in every sample, so that nothing was "
-                f"learnt of {'them' if features > 1 else 'it'}"
-            )
+    def findings(self, names: Sequence[str] | None) -> dict[str, str]:
+        """Return what to tell the user, who calls the features by these names: sentences by what they are about."""
+        found, missing = dict[str, str](), np.flatnonzero(~self.features).tolist()
+        if missing:
+            which = listed([f if names is None else names[f] for f in missing], "Feature")
+            was, it = ("was", "it") if len(missing) == 1 else ("were", "them")
+            found["missing features"] = f"{which} {was} missing in every sample, so that nothing was learnt of {it}."
         if self.blank:
-            parts.append(f"{self.blank} sample{'s have' if self.blank > 1 else ' has'} no entries, and taught nothing")
-        return "; ".join(parts) + "." if parts else None
+            found["blank samples"] = f"Every entry of {counted(self.blank, 'sample')} was missing."
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +269,8 @@ class Learned(Fitted):
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")
         self.usage.require_sound(len(self.state.W))
         self.drift.require_sound()
+        if self.source is not None:
+            self.source.require_sound(self.features.number)
 
 
 def guarantee(learned: Learned) -> str:

@@ -20,6 +20,7 @@ from onmf._support.device_rows import on_host
 from onmf._support.wording import counted
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
+from onmf.data.inputs import require_same_features
 from onmf.samples import Samples
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Position:
         if not all(isinstance(text, str) for file in files or () for text in file):
             raise ValueError("its list of files does not hold texts")
         past = facts["past"]
-        if not isinstance(past, list) or not all(map(_is_leg, past)):
+        if not isinstance(past, list) or not all(map(_is_earlier_part, past)):
             raise ValueError(f"the earlier parts of its pass are {past!r}")
         past = tuple(cls(**{**part, "past": ()}) for part in past)
         position = cls(**{**facts, "past": past}, files=files)
@@ -111,7 +112,7 @@ class Position:
         return *self.past, replace(self, files=None, past=())
 
 
-def _is_leg(facts: Any) -> bool:
+def _is_earlier_part(facts: Any) -> bool:
     return isinstance(facts, dict) and not facts.get("past") and facts.get("files") is None
 
 
@@ -190,7 +191,7 @@ class Digests:
         """Add one more batch."""
         if self.kept:
             self.last = digest(batch)
-            self.all = xxhash.xxh3_128_hexdigest(((self.all or "") + self.last).encode())
+            self.all = chained(self.all or "", self.last)
 
     def require(self, done: Position, alone: bool) -> None:
         """Raise an error for data that are not those of the checkpoint, or come in another order.
@@ -207,6 +208,11 @@ class Digests:
             )
         if alone:
             self.all = done.mark
+
+
+def chained(mark: str, digest: str) -> str:
+    """Return the digest of everything up to one more batch or partition."""
+    return xxhash.xxh3_128_hexdigest((mark + digest).encode())
 
 
 def digest(batch: Samples) -> str:
@@ -270,7 +276,7 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
             "only a fit that was interrupted can be resumed, and this model was not learnt by one; "
             "to continue learning it from these data, use resume_from (--from)."
         )
-    require_features(learned, features, "the checkpoint")
+    require_same_features(features, learned.features, "the input", "the checkpoint")
     if isinstance(data, int):
         if isinstance(position, Position):
             raise ValueError(f"this run was learnt without Dask; {RESUME.format('data (without --dask)')}")
@@ -291,14 +297,3 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
     n_samples = parts_of_pass(data, position, marked=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")
-
-
-def require_features(learned: Learned, features: Features, whose: str, cure: str = "") -> None:
-    """Raise an error for data that have other features than those that this model has learnt from."""
-    F = learned.state.W.shape[1]
-    if features.number != F:
-        raise ValueError(f"the data have {counted(features.number, 'feature')}, those of {whose} {F}{cure}.")
-    if None not in (learned.features.names, features.names) and features.names != learned.features.names:
-        pairs = zip(features.names or (), learned.features.names or (), strict=True)
-        theirs, ours = next((one, other) for one, other in pairs if one != other)
-        raise ValueError(f"the data have a feature {theirs!r} where those of {whose} have {ours!r}{cure}.")

@@ -44,7 +44,10 @@ class Units:
 
     @classmethod
     def of_first_batch(cls, X: Samples, clip: tuple[float, float] | None, rescale: bool) -> Units:
-        """Fix the units from the first batch; with ``rescale`` off, data stay as they are (the literal reading)."""
+        """Fix the units from the first batch; with ``rescale`` off, data stay as they are.
+
+        That is the literal reading of the paper, and what a divergence without a degree needs.
+        """
         mean = _mean(X if clip is None else _clipped(X, clip))
         if X.masked and not X.entry_weights.sum():
             raise DataError("All of the first batch is missing; begin with one that has entries.")

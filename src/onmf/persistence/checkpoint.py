@@ -23,7 +23,7 @@ from onmf.divergences import Divergence
 from onmf.learner import Learned
 from onmf.model.settings import ONLINE
 from onmf.persistence import file, model
-from onmf.persistence.file import ModelFileError
+from onmf.persistence.file import ModelFileError, UnreadableFileError
 
 if sys.platform != "win32":
     import fcntl
@@ -139,11 +139,13 @@ class Checkpoint:
         return self._last_good(own)[2:]
 
     def _last_good(self, own: Divergence | None) -> tuple[Path, ModelFileError | None, dict[str, Any], Learned]:
-        """Return the file, what is wrong with the one after it if anything is, and what is in it."""
+        """Return the newest good file, the error of a newer one if there is any, and what the file holds."""
         if not self.exists():
             raise ModelFileError(f"there is no checkpoint {self.path} to resume.")
         try:
             return Path(self.path), None, *model.read(self.path, own)
+        except UnreadableFileError:  # the file may be sound: the one before it must not take its place
+            raise
         except ModelFileError as error:
             with contextlib.suppress(ModelFileError):
                 return self.previous, error, *model.read(self.previous, own)
@@ -191,9 +193,8 @@ def lock_file(path: Path) -> Iterator[None]:
     """Raise an error that names the other process if another run is at work on ``path``, and lock it otherwise.
 
     The lock is the system's: it goes with its process, however that ends, and a file ``.lock`` that a killed process
-    has left behind blocks nobody. Where there are no such locks, or no file can be made, nothing is locked. What has
-    its name and is no file of its kind is an error, and stays untouched: in a shared folder anybody may have put it
-    there.
+    has left behind blocks nobody. Where there are no such locks, or no file can be made, nothing is locked. Anything
+    else of that name raises an error and is left alone: in a shared folder anybody may have put it there.
     """
     place = path.with_name(
         f".onmf-{path.name[:100]}-{zlib.crc32(os.fsencode(path.name)):08x}.lock"
@@ -248,7 +249,7 @@ def _is_still(place: Path, handle: int) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Tell whether a run could have made it: an ordinary file of one name, no longer than the number of a process."""
+    """Tell whether a run could have made it: an ordinary file with one name, no longer than a process number."""
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1 and found.st_size <= LONGEST
 
 

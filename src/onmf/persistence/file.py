@@ -31,6 +31,10 @@ class ModelFileError(ValueError):
     """Raised for a file that is damaged or not a model; the message names the file and the reason."""
 
 
+class UnreadableFileError(ModelFileError):
+    """Raised for a file that the system does not open, which says nothing about what the file holds."""
+
+
 def damaged(path: str | Path, error: Exception) -> ModelFileError:
     """Return what to raise when reading ``path`` has led to ``error``: one sentence."""
     reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
@@ -42,17 +46,22 @@ def write(
     path: str | Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], previous: Path | None = None
 ) -> None:
     """Write arrays and JSON-able facts to a file, replacing it atomically; the old one goes to ``previous``."""
-    metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__, "facts": as_text(facts)}
     try:
-        content = sealed(arrays, metadata)
+        content = as_bytes(arrays, facts)
         with replacing(Path(path), previous) as temporary:
             temporary.write_bytes(content)
-    except WriteError as error:
+    except (WriteError, ModelFileError) as error:
         raise ModelFileError(str(error)) from None
     except OSError as error:
         raise ModelFileError(f"cannot write {path}: {error.strerror or error}.") from None
     except (SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:  # odd arrays, odd paths
         raise ModelFileError(f"cannot write {path}: {error}.") from None
+
+
+def as_bytes(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> bytes:
+    """Return the content of the file that ``write`` writes."""
+    metadata = {"format": FORMAT, "version": str(VERSION), "onmf": __version__, "facts": as_text(facts)}
+    return sealed(arrays, metadata)
 
 
 def sealed(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
@@ -75,7 +84,7 @@ def _hash_of_array(array: npt.NDArray[Any]) -> str:
 
 
 def as_text(facts: Any) -> str:
-    """Return facts as JSON; what it does not have, such as functions and NaN, is an error."""
+    """Return facts as JSON; raise an error for what JSON cannot hold, such as functions and NaN."""
     try:
         return json.dumps(facts, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -100,6 +109,8 @@ def is_intact(path: Path) -> bool:
     try:
         with _opened(path) as (metadata, tensors):
             _require_seal(tensors, metadata)
+    except UnreadableFileError:
+        raise
     except ModelFileError:
         return False
     return True
@@ -113,13 +124,16 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, str], Iterator[tuple[str, np
             raise ModelFileError(f"{path} is a directory, not a model file.")
         if not path.is_file():
             raise ModelFileError(f"there is no model file {path}.")
+        path.open("rb").close()  # safetensors says of every file that it cannot open that there is none
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             _require_our_format(path, metadata)
             yield metadata, ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118
     except ModelFileError:
         raise
-    except (SafetensorError, OSError, *BROKEN) as error:
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror or error}.") from None
+    except (SafetensorError, *BROKEN) as error:
         raise damaged(path, error) from None
 
 

@@ -191,7 +191,7 @@ def _coverage(arrays: Mapping[str, Any], blank: Any, n_features: int) -> Coverag
 
 
 def _require_statistics(learned: Learned, recipe: Recipe) -> None:
-    """Raise an error for a dictionary and statistics that are not such as the method keeps."""
+    """Raise an error for a dictionary and statistics that the method would never keep."""
     method, state = learned.method, learned.state
     state.require_counts()
     if not state.C.contains(state.W):

@@ -162,7 +162,7 @@ def consensus(
 
 
 def neighbour_distances(W: Array, runs: int) -> Array:
-    """Return the mean distance of each component's direction to the nearest ones, three tenths of the runs."""
+    """Return the mean distance of each component to its nearest ones, as many as three tenths of the runs."""
     near = NearestNeighbors(n_neighbors=max(1, round(NEIGHBOURS * runs))).fit(directions(W))
     distances, _ = near.kneighbors()  # of every point, itself left out
     return np.asarray(distances.mean(axis=1))

@@ -299,7 +299,7 @@ def _by_power(power: float, measured: str, zeros: float) -> tuple[str, str]:
 
 
 def _ranking(divergence: str, power: float, zeros: float) -> tuple[str, ...]:
-    """Return all candidates, the others by how near their power is; is comes last if there are zeros."""
+    """Return the divergence and the other candidates, nearest power first; Itakura-Saito is last if there are zeros."""
     robust = divergence in ("huber", "l1")
     ties = ("huber", "l1", "squared_l2") if robust else ("squared_l2", "huber", "l1")
 

@@ -131,7 +131,7 @@ class LowRank:
 
 
 def settled(X: Array, present: Mask, robust: bool, rng: np.random.Generator) -> tuple[LowRank, Growth, bool]:
-    """Return a fit that weighs entries by their residual variances, how these grow, and if its rank is the largest.
+    """Return a fit that weighs entries by residual variances, their growth, and whether its rank is the largest.
 
     Its rank is a little above the one that best predicts entries that it has not seen.
     """
@@ -192,7 +192,7 @@ def is_exact(X: Array, present: Mask) -> bool:
 
 
 def power_within_features(fit: LowRank) -> float:
-    """Return the power where every feature has a scale of its own: of squared residuals about the feature's mean."""
+    """Return the power by which the variance grows within features, when each has a scale of its own."""
     usable = fit.usable & (fit.residuals() != 0)
     count = np.maximum(usable.sum(axis=0), 1)
     mean = np.log(fit.mean)
@@ -236,7 +236,7 @@ def _deviance_residuals(fit: LowRank, power: float) -> Array:
 
 
 def _peak(fit: LowRank, size: Array, rng: np.random.Generator) -> float:
-    """Tell where the noise lies between Gaussian and Laplacian.
+    """Return 0 for Gaussian noise, 1 for Laplacian noise, and numbers between for what lies between.
 
     A fit of high rank mixes the noise of many entries, which makes any noise look more Gaussian. So the yardsticks are
     simulated noises, fitted alike.

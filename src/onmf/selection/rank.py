@@ -285,7 +285,7 @@ def _checked_ranks(ranks: Iterable[int]) -> list[int]:
 
 
 def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any]) -> None:
-    """Warn of more components than features, unless a penalty or a bound keeps them small: one each fits everything."""
+    """Warn of more components than features, which fit anything, unless a penalty or a bound keeps them small."""
     bound = settings.get("coefficients", "nonnegative") != "nonnegative"
     if tried[-1] > n_features and not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
         warnings.warn(
@@ -297,7 +297,7 @@ def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of all models, or raise an error for one that they cannot have here."""
+    """Return the settings that all models share, or raise an error for one that select_rank does not take."""
     for name in ("n_components", "callbacks"):
         if name in settings:
             raise TypeError(f"select_rank takes no {name}; it takes ranks and callback.")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onmf.cli import app
-from onmf.cli.output import require_drawable
+from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console
 
 FIGURES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules, and what is added to the name of --out
@@ -34,5 +34,5 @@ def demo(
         require_drawable(place, option="--out")
     for name, place in places.items():
         page = importlib.import_module(f"onmf.cli.demo.{name}")  # not needed for --help
-        page.draw(seed).savefig(place, dpi=DPI)
+        save_plot(page.draw(seed), place, DPI)
         console.print(f"Wrote {place}.\n", soft_wrap=True)

@@ -66,7 +66,7 @@ def require_writable_format(path: str | Path) -> None:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Return the colour, stroke and mark of a line; they repeat at different numbers, so that 280 lines differ."""
+    """Return the colour, stroke and mark of a line; their cycles differ in length, so that 280 lines look different."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": STROKES[number % len(STROKES)],

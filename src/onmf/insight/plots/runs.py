@@ -60,7 +60,7 @@ def _named(models: Any) -> Mapping[str, Any]:
 
 
 def _spans(values: Sequence[Array], decades: float) -> bool:
-    """Tell whether all are positive, the largest more than this many powers of ten above the smallest."""
+    """Tell whether all values are positive and span more than this many powers of ten."""
     every = np.concatenate(list(values))
     every = every[np.isfinite(every)]
     return bool(every.size and every.min() > 0 and np.log10(every.max() / every.min()) > decades)

@@ -163,7 +163,7 @@ class Fits:
 
 
 def fits_of(model: Any, X: Any, most: int) -> Fits:
-    """Fit at most this many rows of X, evenly chosen; of a source, the first ones."""
+    """Fit at most this many rows of X, evenly spaced; from a source, the first ones."""
     if not isinstance(X, Source):
         part, rows = _rows_of(X, most)
         return Fits(rows, _dense_of(model, part), model.inverse_transform(model.transform(part)))
@@ -189,7 +189,7 @@ def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
 
 
 def _dense_of(model: Any, X: Any) -> Array:
-    """Return the numbers in X as an array, with NaN where an entry is missing to the model."""
+    """Return X as a dense array, with NaN for the entries that the model takes for missing."""
     X = matrix_of(X, Features.of(model.n_features_in_, names_of(model)))[0]
     if not scipy.sparse.issparse(X):
         return np.asarray(X, dtype=np.float64)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf._support.wording import counted, is_or_are, plural
+from onmf._support.wording import NAMED, counted, is_or_are, listed
 from onmf.insight.convergence import LossCurve
 from onmf.insight.features import similarity
 from onmf.insight.report.assessment import Assessment
-from onmf.learner.learned import Coverage, Learned
+from onmf.learner.learned import Learned
 
 EQUAL = 0.98  # the cosine from which on two components are nearly equal
 UNUSED = 1e-3  # the share below which a component is not used
@@ -23,12 +23,11 @@ MANY_FAR = 0.1  # of all samples: too many to be exceptions
 FAR_SHARE = 0.25  # of the whole loss, from which on they matter
 IMPRECISE = 0.01  # of the samples
 FEW_SAMPLES = 50  # that tell how components share entries
-NAMED = 6  # components or features that are named
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A finding and its cure. A note is no fault of the model."""
+    """A finding and its cure. A note does not point to a fault."""
 
     code: str
     text: str
@@ -68,7 +67,7 @@ def _of_components(model: Any, found: Assessment | None) -> Iterator[Advice]:
         where = "these data" if found is not None else "what was learnt from"
         yield Advice(
             "unused",
-            f"{_listed(unused, 'Component')} {is_or_are(len(unused))} hardly used: each makes up less than 0.1 % of "
+            f"{listed(unused, 'Component')} {is_or_are(len(unused))} hardly used: each makes up less than 0.1 % of "
             f"the fits of {where}.",
             "Try fewer components, or look whether they stand for something rare that you expect.",
         )
@@ -111,30 +110,14 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
             "method='auto:forgetting=0.5'.",
         )
     if fitted.coverage is not None:
-        yield from _of_missing_entries(fitted.coverage, fitted.features.names)
+        for code, text in fitted.coverage.findings(fitted.features.names).items():
+            yield Advice(code, text, "Leave them out, or add samples that have what is missing.")
     if not model.guarantee_.startswith("Covered"):
         yield Advice(
             "no theorem",
             "No theorem promises that this run converges; that says nothing of how good the model is.",
             "If you need the promise, learn with method='paper' and l2_coefficients=1e-3.",
             note=True,
-        )
-
-
-def _of_missing_entries(coverage: Coverage, names: Sequence[str] | None) -> Iterator[Advice]:
-    if missing := np.flatnonzero(~coverage.features).tolist():
-        one = len(missing) == 1
-        yield Advice(
-            "missing features",
-            f"{_listed([f if names is None else names[f] for f in missing], 'Feature')} {'was' if one else 'were'} "
-            f"missing in every sample, so nothing was learnt of {'it' if one else 'them'}.",
-            f"Leave {'it' if one else 'them'} out, or add samples that have {'it' if one else 'them'}.",
-        )
-    if coverage.blank:
-        yield Advice(
-            "blank samples",
-            f"Every entry of {counted(coverage.blank, 'sample')} was missing.",
-            "Such samples teach nothing; drop them.",
         )
 
 
@@ -179,12 +162,3 @@ def _of_data(model: Any, found: Assessment) -> Iterator[Advice]:
                 else "If they are outliers, try divergence='huber'."
             ),
         )
-
-
-def _listed(items: Sequence[object], noun: str) -> str:
-    """Write ``Components 3, 7 and 9``; of many items, name the first."""
-    names = [str(item) for item in items[:NAMED]]
-    if len(items) > NAMED:
-        names.append(f"{len(items) - NAMED} more")
-    text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{plural(len(items), noun)} {text}"

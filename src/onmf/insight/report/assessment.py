@@ -181,7 +181,7 @@ class RandomSample:
         self.kept: list[Any] = []
 
     def add(self, n: int, item: Callable[[int], Any]) -> None:
-        """Let the next n items take their chance; ``item(i)`` returns one that is kept."""
+        """Offer the next n items to the sample; ``item(i)`` returns one that is kept."""
         numbers = np.arange(self.seen, self.seen + n)
         places = np.where(numbers < self.size, numbers, self.rng.integers(0, numbers + 1))
         self.seen += n

@@ -1,4 +1,4 @@
-"""The charts of a report, as Plotly draws them: plain lists of numbers. Colours and fonts are the page's."""
+"""The charts of a report, as Plotly draws them: plain lists of numbers. The page sets colours and fonts."""
 
 from __future__ import annotations
 

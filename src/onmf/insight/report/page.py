@@ -186,6 +186,6 @@ def _percent(share: Any) -> str:
 
 
 def _number(value: Any, digits: int = 3) -> str:
-    """Write ``0.0123``, ``12.3``, ``1,234``: all digits before the point, unless they are very many."""
+    """Write ``0.0123``, ``12.3``, ``1,234``: all digits before the point, unless there are very many."""
     value = float(value)
     return f"{value:,.0f}" if 10**digits <= abs(value) < 1e7 else f"{value:.{digits}g}"
