@@ -84,7 +84,7 @@ def test_no_call_of_a_model_gives_anything_but_finite_numbers(divergence: Diverg
                 assert not hasattr(each, "components_")
                 continue
             require_finite_attributes(each)
-            for scale in SCALES[dtype] if each is model else SCALES[dtype][::2]:
+            for scale in SCALES[dtype][::2]:
                 ask(each, scaled(scale, dtype, 2))
         for scale in SCALES[dtype] if hasattr(model, "components_") else ():
             answer(lambda model=model, scale=scale: model.partial_fit(scaled(scale, dtype, 5)).components_)

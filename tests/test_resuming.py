@@ -30,7 +30,7 @@ from onmf.persistence import file as model_file
 from onmf.persistence.file import ModelFileError
 from onmf.samples import Samples
 
-from .conftest import require_same_learning
+from .conftest import require_same_learning, spread
 from .test_checkpoints import CrashError, command, crashing, cut_short, resumed
 
 Command = Callable[..., tuple[int, str]]
@@ -109,8 +109,7 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
 # Without reading everything again
 
 
-@pytest.mark.parametrize("stored", STORED)
-@pytest.mark.parametrize("settings", [FIXED, GROWING], ids=["fixed", "growing"])
+@pytest.mark.parametrize(("stored", "settings"), spread(STORED, [FIXED, GROWING], 2))
 def test_the_time_to_resume_does_not_depend_on_how_far_the_run_was(
     stored: Callable[[Path], Any], settings: dict[str, Any], tmp_path: Path, grown: None
 ) -> None:
