@@ -644,6 +644,16 @@ def test_the_history_of_a_long_run_is_thinned(monkeypatch: pytest.MonkeyPatch) -
     assert (np.diff(model.history_["seconds"]) >= 0).all()
 
 
+def test_a_history_read_from_a_file_continues_as_the_one_that_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learned, "LONG_HISTORY", 50)
+    monkeypatch.setattr(learned, "RECENT", 8)
+    through = read = learned.History()
+    for n in range(1, 150):
+        through, read = through.after(n, 0.5, 1.0 / n), learned.History(read.entries).after(n, 0.5, 1.0 / n)
+        assert through.entries == read.entries
+        assert through.last == read.last == read.entries[-1]
+
+
 # The command line
 
 FIT = ["-k", "3", "--divergence", "kl", "--method", "surrogate", "--batch-size", "20", "--passes", "8", "--seed", "4"]

@@ -19,7 +19,7 @@ EXTRAS = ["anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow", "soundfile", 
 UNUSED_BY_ESTIMATORS = [
     *("numba", "llvmlite", "matplotlib", *TERMINAL, "sklearn.decomposition", "sklearn.linear_model", "scipy.signal"),
     *("anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow.dataset", "soundfile", "zarr"),
-    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.insight.plots", "onmf.coefficients.kernels"),
+    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.insight.plots"),
 ]
 COMMANDS = """
 import sys
@@ -80,12 +80,12 @@ def test_names_without_an_estimator_need_no_scikit_learn() -> None:
 
 def test_help_needs_neither_scikit_learn_nor_numba() -> None:
     needed = loaded(COMMANDS, "--help", "--version", "fit --help", "info --help")
-    assert not needed & {*HEAVY, *EXTRAS, "onmf.estimators", "onmf.learner", "onmf.coefficients.kernels"}
+    assert not needed & {*HEAVY, *EXTRAS, "onmf.estimators", "onmf.learner"}
 
 
 def test_onmf_info_needs_neither_scikit_learn_nor_numba(model: Path) -> None:
     needed = loaded(COMMANDS, f"info {model}")
-    assert not needed & {*HEAVY, *EXTRAS, "onmf.estimators", "onmf.coefficients.kernels"}
+    assert not needed & {*HEAVY, *EXTRAS, "onmf.estimators"}
 
 
 def test_help_and_info_take_at_most_half_the_time_of_importing_sklearn_decomposition(model: Path) -> None:

@@ -18,6 +18,7 @@ from onmf.coefficients.kernels.gram import (
     nnls_on_grams,
     pack,
     projected_gradient_on_gram,
+    remaining_gains,
     sampled_hessians,
     sampled_product,
 )
@@ -345,6 +346,28 @@ def test_the_active_set_ends_even_where_whole_blocks_change_sides_in_circles() -
     H = nnls_on_gram(Q, B, max_iter=500)
     G = H @ Q - B
     np.testing.assert_allclose(np.where(H > 0, G, np.minimum(G, 0)), 0, atol=1e-6)
+
+
+@every_dtype
+def test_a_lift_raises_the_coefficients_that_are_far_below_the_mean_of_their_sample(
+    rng: np.random.Generator, dtype: type
+) -> None:
+    W, X = rng.random((6, 9)), rng.normal(0.3, 1.0, (30, 9))
+    Q, B = (W @ W.T).astype(dtype), (X @ W.T).astype(dtype)
+    H = nnls_on_gram(Q, B)
+    expected = np.maximum(H, 0.1 * H.mean(axis=1, keepdims=True))
+    np.testing.assert_allclose(nnls_on_gram(Q, B, lift=0.1), expected, rtol=1e-6)
+
+
+@every_dtype
+def test_what_is_left_to_gain_is_bounded_by_the_slopes_and_how_far_a_coefficient_may_go(
+    rng: np.random.Generator, dtype: type
+) -> None:
+    H, G, reach = (array.astype(dtype) for array in (rng.random((7, 5)), rng.normal(size=(7, 5)), rng.random((7, 5))))
+    down, up = np.maximum(G, 0) * (H - 0.01), np.maximum(-G, 0) * np.minimum(np.maximum(reach - H, H), 0.9 - H)
+    gains = remaining_gains(H, G, reach, 0.01, 0.9)
+    assert gains.dtype == dtype
+    np.testing.assert_allclose(gains, (down + up).sum(axis=1), rtol=1e-4)
 
 
 def test_an_active_set_stopped_early_is_still_nonnegative(rng: np.random.Generator) -> None:

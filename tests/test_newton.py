@@ -178,3 +178,19 @@ def test_components_that_are_almost_combinations_of_each_other_do_not_lead_least
     best = np.array([scipy.optimize.nnls(W.T, x)[1] ** 2 / 2 for x in X])
     assert found.converged.all()
     assert (SquaredL2().value(X, found.H @ W) <= best + 1e-4 * scales(SquaredL2(), Samples(X))).all()
+
+
+@pytest.mark.parametrize("max_iter", [1, 50])
+@pytest.mark.parametrize("l2", [0.0, 0.2])
+def test_fits_and_losses_that_come_along_are_those_of_the_coefficients(
+    rng: np.random.Generator, max_iter: int, l2: float
+) -> None:
+    X, W = problem(rng, 40)
+    posed = Problem(get("kl"), X, W, penalty=Penalty(l2))
+    found = Newton(tol=1e-12, max_iter=max_iter).solve(posed)
+    assert (found.Y is not None) == (max_iter == 1)  # more steps, and some samples end before the others
+    assert (found.loss is not None) == (max_iter == 1 and not l2)
+    if found.Y is not None:
+        np.testing.assert_allclose(found.Y, found.H @ W, rtol=1e-12)
+    if found.loss is not None:
+        np.testing.assert_allclose(found.loss, get("kl").value(X, found.H @ W), rtol=1e-9)

@@ -35,6 +35,7 @@ class Samples:
         self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
         # Can entries be missing, or weigh differently?
         self.masked = entry_weight is not None or (self.sparse and absent == "missing")
+        self.omits_zeros = self.sparse and not self.masked
         self.checked = False  # have its entries been found good? Then nobody need look at them again
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: np.dtype[Any] = matrix.dtype
@@ -64,6 +65,13 @@ class Samples:
         stored = self.values.size if self.masked else int(np.count_nonzero(self.values))
         return float(stored) / max(self.shape[0] * self.shape[1], 1)
 
+    @property
+    def nonzeros(self) -> float:
+        """The number of entries that are not zero, each counted by its weight and that of its sample."""
+        if not self.masked and self.sample_weight is None:
+            return float(self.values.size if self.sparse else np.count_nonzero(self.values))
+        return float(self.times_sample_weight(self.per_sample((self.values != 0).astype(self.dtype))).sum())
+
     def mostly_zeros(self, share: float = FEW_ENTRIES) -> bool:
         """Return whether less than this share of the entries is not zero; nobody can tell of a masked X."""
         return not self.masked and self.density < share
@@ -89,6 +97,8 @@ class Samples:
             entry_weight = self.like(entry_weight)[rows].data
         part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), self.absent)
         part.checked = self.checked
+        if "totals" in self.__dict__:
+            part.__dict__["totals"] = self.totals[rows]
         return part
 
     def astype(self, dtype: Any, copy: bool = False) -> Samples:
@@ -186,6 +196,10 @@ class Samples:
         """Return numbers like ``values``, each times the weight of its sample."""
         return values if self.sample_weight is None else values * self.spread(self.sample_weight)
 
+    def sum_of_rows(self, rows: Array) -> Array:
+        """Return the sum of rows (n, K) of the samples: (K,), or by the weights of each feature's entries: (F, K)."""
+        return np.asarray(self.entry_weights.T @ rows) if self.masked else rows.sum(axis=0)
+
     def matrix_times_sample_weight(self, values: Array) -> Any:
         """Return numbers like ``values`` as a matrix, each row times the weight of its sample."""
         if not self.sparse or self.sample_weight is None:
@@ -221,9 +235,14 @@ class Samples:
         """The values times the weights of the entries, as a matrix."""
         return self.matrix if self.entry_weight is None else self.like(self.times_entry_weight(self.values))
 
+    @cached_property
+    def totals(self) -> Array:
+        """The weighted sum of each sample; do not change it."""
+        return row_sums(self.products)
+
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""
-        return row_sums(self.products) if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()
+        return self.totals if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()
 
     def weight_sums(self, axis: int) -> Array:
         """Return the sum of the weights of the entries of each feature (0) or each sample (1)."""
@@ -259,11 +278,11 @@ def as_samples(X: Any, missing: str | None = None, implicit: str = "zero", *, le
     X = X if isinstance(X, Samples) else Samples(X)
     if isinstance(X.matrix, Resident):
         return X
-    if X.sparse and not X.masked and implicit == "missing":
+    if X.omits_zeros and implicit == "missing":
         X = Samples(canonical(X.matrix), None, X.sample_weight, "missing")
     if missing != "nan":
         return X
-    if X.sparse and not X.masked:
+    if X.omits_zeros:
         if not (learning or np.isnan(X.values).any()):
             return X
         X = X.densified()

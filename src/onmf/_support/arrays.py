@@ -23,6 +23,11 @@ def row_sums(X: Any) -> Array:
     return X.sum(axis=1)
 
 
+def is_finite(array: Any) -> bool:
+    """Return whether an array has neither infinite nor NaN entries."""
+    return np.count_nonzero(np.isfinite(array)) == array.size  # counting costs a small array less than ``all``
+
+
 def times_vector(A: Array, v: Array) -> Array:
     """Return A @ v, and leave the warning about invalid numbers to those who look at the result.
 

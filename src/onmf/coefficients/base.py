@@ -38,11 +38,16 @@ from onmf.model.sets import Box, Simplex
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The answer of a solver: H (n, K), and for every sample its iterations and whether it converged."""
+    """The answer of a solver: H (n, K), and for every sample its iterations and whether it converged.
+
+    Where the solver has them at hand for all samples, the fits and the losses come along.
+    """
 
     H: Array
     iterations: Counts
     converged: Mask
+    Y: Array | None = None
+    loss: Array | None = None
 
     @classmethod
     def untested(cls, H: Array, iterations: int = 0) -> Self:
@@ -95,7 +100,9 @@ class CoefficientSolver(Registered, kind="solver"):
             raise ValueError(reason)
         posed = self._prepared(problem)
         found = self._solve_by_blocks(posed, self._start(posed, H0))
-        return found if problem.most is None else replace(found, H=np.minimum(found.H, problem.most))
+        if problem.most is None:
+            return found
+        return Coefficients(np.minimum(found.H, problem.most), found.iterations, found.converged)
 
     def _prepared(self, problem: Problem) -> Problem:
         """Return the problem in the form that the solver prefers."""
@@ -178,7 +185,7 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
         """Write down the answers of some samples, and return whether any is left."""
         nonlocal active
-        if leaving.any():
+        if np.count_nonzero(leaving):
             rows, stay = active[leaving], ~leaving
             found.H[rows] = work.answers()[leaving]
             found.iterations[rows], found.converged[rows] = iterations, converged
@@ -190,5 +197,7 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
     for k in range(max_iter):
         if not retire(work.test(k), k, True) or not retire(work.step(), k + 1, False):
             return found
+    if active.size == n:  # the usual end of a few steps
+        return Coefficients(work.answers(), found.iterations, work.done)
     found.H[active], found.converged[active] = work.answers(), work.done
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.arrays import Array, Mask, some_of, times
+from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
 from onmf.coefficients.problem import Problem, packed_diagonal, weighted_grams
 from onmf.divergences import Divergence
@@ -155,11 +156,9 @@ class Steps(Work):
 
     def _assess(self, fit: Array) -> Mask:
         """Find the samples that are proved to be within their limit; return which of the others get no further."""
-        from onmf.coefficients.kernels.interior import measure
-
         q = self.bounds[:, 0]
         deviations, dual = sums = np.empty((2, len(q)), dtype=q.dtype)
-        measure(self.X, fit, self.state, self.work, sums)
+        kernels.interior.measure(self.X, fit, self.state, self.work, sums)
         value = self._with_penalty(q, deviations)
         better = value < self.best
         self.best = np.where(better, value, self.best)
@@ -181,23 +180,21 @@ class Steps(Work):
 
     def step(self) -> Mask:
         """Make a predictor-corrector step for all samples."""
-        from onmf.coefficients.kernels.interior import advance, factor, predict
-
         scaled, state, bounds, work = self.scaled, self.state, self.bounds, self.work
         joint = scaled.l2 > 0  # steps of two lengths suit linear programmes only
         pull = self._pull(bounds[:, 0])
         M = self._hessians(work[1] if self.weights is None else np.square(self.weights) * work[1])
         numbers = np.finfo(M.dtype)
-        factor(M, bounds, self.l2, 10 * float(numbers.eps))
+        kernels.interior.factor(M, bounds, self.l2, 10 * float(numbers.eps))
         dq = self._gathered(work[2]) - pull
         self._solve_factored(M, dq)
         P = self._fit(dq)
         extra = np.empty((len(dq), 2, dq.shape[1]), dtype=dq.dtype)
-        predict(P, work, state, bounds, dq, extra, joint)
+        kernels.interior.predict(P, work, state, bounds, dq, extra, joint)
         dq = self._gathered(P) - pull + extra[:, 0] - extra[:, 1]
         self._solve_factored(M, dq)
         least = float(numbers.tiny) ** 0.5  # products of two such numbers do not vanish
-        advance(self._fit(dq), work, state, bounds, dq, extra, joint, least)
+        kernels.interior.advance(self._fit(dq), work, state, bounds, dq, extra, joint, least)
         bounds[:, 0] = self._feasible(bounds[:, 0])
         return self._assess(self._fit(bounds[:, 0]))
 
@@ -213,9 +210,7 @@ class Steps(Work):
 
     def _solve_factored(self, M: Array, dq: Array) -> None:
         """Solve the systems M for the right-hand sides dq, in place."""
-        from onmf.coefficients.kernels.interior import solve_factored
-
-        solve_factored(M, dq)
+        kernels.interior.solve_factored(M, dq)
 
     def answers(self) -> Array:
         """Return the coefficients, exactly at a bound where the multipliers say so and it costs next to nothing."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.coefficients.problem import Problem, multiplicative_parts, takes_sparse
 from onmf.divergences import Divergence
@@ -43,14 +44,15 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
 
     def _solve_by_blocks(self, problem: Problem, H: Array) -> Coefficients:
         order = problem.divergence.alpha_order
-        if not problem.X.sparse or problem.X.masked or order is None:
+        if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
-        from onmf.coefficients.kernels.multiplicative import multiplicative_steps
-
         H, box = np.ascontiguousarray(H), problem.box
         arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
-        threads.each(lambda rows: multiplicative_steps(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
+        threads.each(
+            lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
+            problem.blocks(),
+        )
         return Coefficients.untested(H, self.max_iter)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
@@ -116,8 +118,6 @@ class Ratios(CoefficientSolver, name="ratios"):
 
 def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     """Return for each sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
-    from onmf.coefficients.kernels.gram import nnls_on_gram
-
     X, W, project, penalty = problem.X.matrix, problem.W, problem.box.project, problem.penalty
 
     def multiplicative(rows: slice) -> Array:
@@ -136,8 +136,7 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     first = np.concatenate(threads.each(multiplicative, threads.by_work(len(X), X.shape[1] * len(W), 4e5)))
     g = typical_size(W)
     V = W / g
-    second = nnls_on_gram(V @ V.T, (X / g) @ V.T)
-    second = project(np.maximum(second, 1e-6 * second.mean(axis=1, keepdims=True)))
+    second = project(kernels.gram.nnls_on_gram(V @ V.T, (X / g) @ V.T, lift=1e-6))
     second = project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
     better = problem.objective(first, first @ W) <= problem.objective(second, second @ W)
     return np.where(better[:, None], first, second)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onmf._support.arrays import Array, Mask
+from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
@@ -64,8 +65,6 @@ class Newton(CoefficientSolver, name="newton"):
         return plain and suits and problem.W.shape[1] >= 2 * problem.K
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        from onmf.coefficients.kernels.gram import nnls_on_gram
-
         if problem.Q is not None:
             return self._least_squares(problem)
         if isinstance(problem.box, Simplex):
@@ -80,13 +79,17 @@ class Newton(CoefficientSolver, name="newton"):
             Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much
                 Q, B = Q + problem.penalty.l2 * np.eye(problem.K, dtype=Q.dtype), B - problem.l1
-            least = nnls_on_gram(Q, B)
-            least = problem.box.project(np.maximum(least, 1e-3 * least.mean(axis=1, keepdims=True)))
+            least = problem.box.project(kernels.gram.nnls_on_gram(Q, B, lift=1e-3))
             H = least if problem.W.shape[1] >= 2 * problem.K else _better(problem, least, _first_steps(problem, H))
             if (problem.divergence.alpha_order or 0) > 1:  # so steep where a fit is too small that it blinds Newton
                 H = Multiplicative(max_iter=STEEP_STEPS).solve(problem, H).H
         if self.max_iter <= KINKED or isinstance(problem.box, Simplex) or not problem.is_penalised_distance:
-            return iterate(_Steps(problem, H, self.tol), self.max_iter)
+            steps = _Steps(problem, H, self.tol)
+            found = iterate(steps, self.max_iter)
+            if len(steps.H) < problem.n:  # some have left before the last step, and their fits with them
+                return found
+            loss = None if problem.penalty else steps.f
+            return Coefficients(found.H, found.iterations, found.converged, steps.Y, loss)
         found = iterate(_Steps(problem, H, self.tol), KINKED)
         left = np.flatnonzero(~found.converged)
         if left.size:
@@ -97,16 +100,13 @@ class Newton(CoefficientSolver, name="newton"):
         return self._finished(problem, found)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
-        from onmf.coefficients.kernels.gram import nnls_on_gram
-        from onmf.coefficients.kernels.simplex import least_squares_on_simplex
-
         box = problem.box
         Q, B = problem.penalised()
         above = B - Q.dtype.type(box.low) * Q.sum(axis=0)
         if isinstance(box, Simplex):
-            H = box.project(box.low + least_squares_on_simplex(Q, above, box.free(problem.K)))
+            H = box.project(box.low + kernels.simplex.least_squares_on_simplex(Q, above, box.free(problem.K)))
         else:
-            H = box.project(box.low + nnls_on_gram(Q, above))
+            H = box.project(box.low + kernels.gram.nnls_on_gram(Q, above))
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
         # The active set knows no upper bound, and may lose its way where Q is singular.
@@ -142,7 +142,7 @@ class _Steps(Descent):
         M = problem.hessians(self.curvatures)
         self.pinned = (M,)  # until there are new ones: see weighted_grams
         directions, positive = self._directions(M, self.G, self.H)
-        if not positive.all() and not problem.divergence.convex:
+        if not problem.divergence.convex and not positive.all():
             bent = ~positive
             M = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, bent))
             directions[bent], _ = self._directions(M, self.G[bent], self.H[bent])
@@ -150,13 +150,10 @@ class _Steps(Descent):
 
     def _directions(self, M: Array, G: Array, H: Array) -> tuple[Array, Mask]:
         """Return the way to the minimum of the quadratic models, and which of these have one."""
-        from onmf.coefficients.kernels.gram import newton_directions
-        from onmf.coefficients.kernels.simplex import directions_on_simplex
-
         box = self.problem.box
         if isinstance(box, Simplex):
-            return directions_on_simplex(M, G, H - H.dtype.type(box.low), box.free(H.shape[1]))
-        return newton_directions(M, G, H, box.low, box.high)
+            return kernels.simplex.directions_on_simplex(M, G, H - H.dtype.type(box.low), box.free(H.shape[1]))
+        return kernels.gram.newton_directions(M, G, H, box.low, box.high)
 
     def _arc_search(self, directions: Array) -> Mask:
         """Go to P(h + s d) with s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
@@ -167,7 +164,7 @@ class _Steps(Descent):
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
         bad = self._too_high(promised, value)
-        if bad.any():
+        if np.count_nonzero(bad):
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):
                 step[bad] *= 0.5
@@ -247,22 +244,18 @@ def _start_of_masked(problem: Problem, H: Array) -> Array:
 
 def _start_on_simplex(problem: Problem, H: Array) -> Array:
     """Solve least squares, with features of the same size where ratios count, and add a little of every component."""
-    from onmf.coefficients.kernels.simplex import least_squares_on_simplex
-
     if problem.X.masked or (problem.divergence.domain.x.includes_zero and problem.divergence.robust):
         return H
     X, W = problem.X.matrix, problem.W
     if not problem.divergence.domain.x.includes_zero:
         size = typical_size(W)
         X, W = X / size, W / size
-    H = least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
+    H = kernels.simplex.least_squares_on_simplex(W @ W.T, X @ W.T, 1.0)
     return problem.box.project((H + LIFT / problem.K) / (1 + LIFT))
 
 
 def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
     """Return the minima of masked samples, and which of them have enough entries: others have many, some far off."""
-    from onmf.coefficients.kernels.gram import nnls_on_grams
-
     M, B = problem.own_grams, problem.gathered(-problem.squares[0])
     if problem.penalty.l2:
         M = M.copy()
@@ -270,7 +263,7 @@ def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
     if problem.penalty.linear:
         B = B - problem.l1
     number = (problem.X.entry_weights > 0).sum(axis=1)
-    return problem.box.project(nnls_on_grams(M, B)), np.asarray(number).ravel() >= ENOUGH * problem.K
+    return problem.box.project(kernels.gram.nnls_on_grams(M, B)), np.asarray(number).ravel() >= ENOUGH * problem.K
 
 
 def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
@@ -286,8 +279,6 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
     of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
     ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not.
     """
-    from onmf.coefficients.kernels.gram import nnls_on_grams
-
     matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
     diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
     tiny = float(np.finfo(problem.W.dtype).tiny)
@@ -303,7 +294,7 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
         some, own = problem.rows(active), s[active]
         M = matrices[active]
         M[:, diagonal] += (damping[active] + l2 * own)[:, None]
-        solved = nnls_on_grams(M, products[active] - own[:, None] * l1[active], PIVOTS)
+        solved = kernels.gram.nnls_on_grams(M, products[active] - own[:, None] * l1[active], PIVOTS)
         H = problem.box.project(solved.astype(problem.W.dtype))
         norm = some.loss(H, some.fit(H)).astype(np.float64)
         squares = np.square(H).sum(axis=1)

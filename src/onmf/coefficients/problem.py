@@ -20,6 +20,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts, Mask, row_sums, times_vector
 from onmf._support.threads import cached_property
+from onmf.coefficients import kernels
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -120,13 +121,13 @@ class Problem:
         self.Q: Array | None = None
         self._few = X.shape[0] * X.shape[1] < 2 * ENTRIES  # too few to share out, as mostly while learning
         self.slope_at_zero = 0.0  # of the loss of a zero that X does not store
-        if gram or (X.sparse and not X.masked and _is_squared_l2(divergence)):
+        if gram or (X.omits_zeros and _is_squared_l2(divergence)):
             self.AW = -divergence.grad(W, np.zeros_like(W))  # the rows A w_k
             Q = self.AW @ W.T
             self.Q = 0.5 * (Q + Q.T)
         elif X.sparse:
             self.Wt = np.ascontiguousarray(W.T)
-            if not X.masked:
+            if X.omits_zeros:
                 if divergence.slope_at_zero is None:
                     raise ValueError(f"{divergence.name} is not linear at zero: sparse samples must be made dense.")
                 self.slope_at_zero = divergence.slope_at_zero
@@ -139,10 +140,8 @@ class Problem:
             return H @ self.Q
         if not self.X.sparse:
             return H @ self.W if self._few else self._by_rows(lambda X, H: H @ self.W, H)
-        from onmf.coefficients.kernels.gram import sampled_product
-
         X, Y = self.X.matrix, np.empty(self.X.values.size, dtype=H.dtype)
-        threads.each(lambda rows: sampled_product(X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
+        threads.each(lambda rows: kernels.gram.sampled_product(X, H, self.Wt, Y, rows.start, rows.stop), self.blocks())
         return Y
 
     def loss(self, H: Array, Y: Array) -> Array:
@@ -206,7 +205,7 @@ class Problem:
         return np.asarray(self.X.like(entries) @ self.Wt) if self.X.sparse else entries @ self.W.T
 
     def _gathered_with_zeros(self, slope: Array) -> Array:
-        if self.X.masked or not self.X.sparse:
+        if not self.X.omits_zeros:
             return self.gathered(slope)
         return self.gathered(slope - self.slope_at_zero) + self.slope_at_zero * self.mass
 
@@ -242,10 +241,8 @@ class Problem:
         """Return sum_f c_nf w_f w_f' for every sample, packed."""
         if not self.X.sparse:
             return weighted_grams(curvatures, self.W)
-        from onmf.coefficients.kernels.gram import sampled_hessians
-
         M = np.zeros((self.n, self.K * (self.K + 1) // 2), dtype=curvatures.dtype)
-        sampled_hessians(self.X.matrix, curvatures, self.Wt, M)
+        kernels.gram.sampled_hessians(self.X.matrix, curvatures, self.Wt, M)
         return M
 
     # Facts about the samples and the components
@@ -286,7 +283,7 @@ class Problem:
     @cached_property
     def reach(self) -> Array:
         """r_k = sum_f x_f / sum_f W_kf: the coefficient at which component k alone has the sample's mass: (n, K)."""
-        return self.totals[:, None] / np.where(self.mass > 0, self.mass, 1.0)
+        return self.totals[:, None] / (self.mass + (self.mass == 0))
 
     @cached_property
     def l1(self) -> Array:
@@ -355,9 +352,7 @@ class Problem:
         """Return a first-order bound on f(h) - min f per sample: see ``onmf.coefficients.base``."""
         if isinstance(self.box, Simplex):
             return self.box.gap(H, G)
-        down = np.maximum(G, 0.0) * (H - self.box.low)
-        up = np.maximum(-G, 0.0) * np.minimum(np.maximum(self.reach - H, H), self.box.high - H)
-        return (down + up).sum(axis=1)
+        return kernels.gram.remaining_gains(H, G, self.reach, self.box.low, self.box.high)
 
     def enough(self, H: Array, G: Array, f: Array, tol: float, tolerance: Array) -> Mask:
         """Return where at most ``tolerance`` is left to gain, or tol of f on the simplex, where fits may be far off."""
@@ -452,16 +447,15 @@ def weighted_grams(weights: Array, W: Array) -> Array:
     from the system costs as much as the product: they are added in place, and the result is the one allocated last, so
     that a caller who keeps it until the next call keeps the allocator from returning the memory of them all.
     """
-    from onmf.coefficients.kernels.gram import pack
 
     def group(features: slice) -> Array:
         total = np.empty((len(weights), packed), dtype=weights.dtype)
         for block in threads.blocks(features.stop - features.start, 128):
             f = slice(features.start + block.start, features.start + block.stop)
             if block.start == 0:
-                np.matmul(weights[:, f], pack(W[:, f]).T, out=total)
+                np.matmul(weights[:, f], kernels.gram.pack(W[:, f]).T, out=total)
             else:
-                total += weights[:, f] @ pack(W[:, f]).T
+                total += weights[:, f] @ kernels.gram.pack(W[:, f]).T
         return total
 
     K, F = W.shape

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from onmf._support.arrays import Array, Counts, Mask
+from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
@@ -161,13 +162,11 @@ class ConstantStep(CoefficientSolver, name="constant"):
         if problem.Q is None or isinstance(problem.box, Simplex):
             return iterate(_Steps(self, problem, H), self.max_iter)
         # Imported here: ``import onmf`` must not wait for Numba.
-        from onmf.coefficients.kernels.gram import projected_gradient_on_gram
-
         Q, B = problem.penalised()
         found = Coefficients.untested(H)
         arrays = Q, B, H, problem.reach, problem.tolerance(self.tol), found.iterations, found.converged
         low, high = problem.box.low, problem.box.high
-        projected_gradient_on_gram(*arrays, 1.0 / largest_eigenvalue(Q), low, high, self.max_iter)
+        kernels.gram.projected_gradient_on_gram(*arrays, 1.0 / largest_eigenvalue(Q), low, high, self.max_iter)
         return found
 
 

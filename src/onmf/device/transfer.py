@@ -32,7 +32,7 @@ def moved(batch: Any, device: Any, dtype: Any = None) -> DeviceRows:
         values = batch.detach().to(device, dtype or (batch.dtype if batch.dtype == torch.float64 else torch.float32))
         return DeviceRows(values, tuple(values.shape))
     batch = batch if isinstance(batch, Samples) else Samples(batch)
-    if batch.sparse and not batch.masked:
+    if batch.omits_zeros:
         require_sound_structure(batch.matrix)  # a GPU would follow wrong indices into foreign memory, or stop for good
         X = canonical(batch.matrix)
         values, starts, columns = (to_device(part, device) for part in (X.data, X.indptr, X.indices))

@@ -212,8 +212,10 @@ class Divergence(Registered, kind="divergence"):
         """Return d(x || y) divided by the value of ``in_units(unit)`` at x/unit, y/unit."""
         if self.degree is None:
             return 1.0
-        with np.errstate(over="ignore", under="ignore"):  # a loss beyond the range of doubles is infinite
-            return float(np.float64(unit) ** self.degree)
+        try:
+            return float(unit) ** self.degree
+        except OverflowError:
+            return math.inf
 
     def for_data(self, mean: float, n_features: int) -> Self:
         """Return the divergence with its defaults taken from the data, checked against the number of features."""

@@ -6,13 +6,13 @@ An engine does the arithmetic: the one here by NumPy and compiled kernels, that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver
+from onmf.coefficients import Coefficients, CoefficientSolver
 from onmf.coefficients.problem import Problem, adapted
 from onmf.divergences import Divergence
 from onmf.methods import Method, exchange
@@ -39,9 +39,9 @@ class Engine(Protocol):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     def solve(self, problem: Any, H: Any) -> Any:
-        """Return the coefficients, starting from those of the last visit.
+        """Return the coefficients and what was found with them, starting from those of the last visit.
 
-        A device may return a tuple with more than these; its surrogate makes the step of W here, too.
+        On a device, the surrogate makes the step of W here, too.
         """
 
     def update(self, chunk: Any, problem: Any, H: Any) -> None:
@@ -109,10 +109,10 @@ class HostEngine:
         self.total, self.first_weight = X.weight, 0.0
         self.filled: Any = slice(None)
         shares = isinstance(box, Simplex)
-        if method.skips_empty and not shares:  # of shares, zeros say that there is a component of them
-            filled = np.flatnonzero(X.sum(axis=1) != 0)
-            if len(filled) < len(X):
-                self.filled, X = filled, X[filled]
+        # Of shares, zeros say that there is a component of them.
+        if method.skips_empty and not shares and np.count_nonzero(X.totals) < len(X):
+            self.filled = np.flatnonzero(X.totals)
+            X = X[self.filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
         self.solver = method.coefficient_solver(divergence, X.masked).within(box)
@@ -127,7 +127,7 @@ class HostEngine:
             left, clock = len(self.X) - first, self.state.clock
             size = max(1, min(left, method.chunk(clock, share * left) // share))
             rows = slice(first, first + size)
-            new = self.X[rows]
+            new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
             effort = method.effort(clock) * (method.penalised_effort if self.state.penalties else 1)
             usual = self.solver
@@ -158,34 +158,31 @@ class HostEngine:
         """Pose the coefficient problem, for a solver that makes the effort that the chunk is worth."""
         return Problem(self.divergence, chunk.samples, self.state.W, self.box, self.penalty), chunk.solver
 
-    def solve(self, problem: tuple[Problem, CoefficientSolver], H: Array | None) -> Array:
-        """Return the coefficients, starting from H."""
+    def solve(self, problem: tuple[Problem, CoefficientSolver], H: Coefficients | None) -> Coefficients:
+        """Return the coefficients, starting from those of the last visit."""
         posed, solver = problem
-        return solver.solve(posed, H).H
+        return solver.solve(posed, None if H is None else H.H)
 
-    def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], H: Array) -> None:
+    def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], found: Coefficients) -> None:
         """Let the method make the next state; note the loss of the new samples before that."""
-        posed, X = problem[0], chunk.samples
-        Y = posed.fit(H)
+        posed, X, H = problem[0], chunk.samples, found.H
+        Y = posed.fit(H) if found.Y is None else found.Y
         if not self.visited:
-            losses = posed.loss(H, Y)[: len(chunk.new)]
-            if X.sample_weight is None:
-                self.losses.append(float(losses.sum(dtype=np.float64)))
-            else:
-                self.losses.append(float(X.sample_weight @ losses.astype(np.float64)))
+            losses = posed.loss(H, Y) if found.loss is None else found.loss
+            self.losses.append(float(X.times_sample_weight(losses)[: len(chunk.new)].sum(dtype=np.float64)))
             self.visited = True
         self.state = self.method.update(self.before, posed, H, Y, 0 if self.repeated else len(chunk.new))
         if self.adapt:
             share = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
             self.divergence = adapted(self.divergence, X, Y, share)
 
-    def keep(self, chunk: Chunk, H: Array) -> None:
+    def keep(self, chunk: Chunk, found: Coefficients) -> None:
         """Note the coefficients of the new samples."""
-        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = H[: len(chunk.new)]
+        self.H[chunk.rows if isinstance(self.filled, slice) else self.filled[chunk.rows]] = found.H[: len(chunk.new)]
 
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
-        state = replace(self.state, W=np.ascontiguousarray(self.state.W), memory=dict(self.state.memory) | self.old)
+        state = self.state.with_arrays(np.ascontiguousarray(self.state.W), dict(self.state.memory) | self.old)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)
 

@@ -52,8 +52,9 @@ class Usage:
     @classmethod
     def of(cls, H: Array, W: Array, weights: Array | None = None) -> Usage:
         """Return the usage by samples that count by their weights alone; one without a fit does not count."""
-        H, counts = H.astype(np.float64, copy=False), H.any(axis=1).astype(np.float64)
-        return cls(times(counts, weights) @ proportions(H, W))
+        H, mass = H.astype(np.float64, copy=False), W.sum(axis=1, dtype=np.float64)
+        total = H @ mass
+        return cls(times(1 / (total + (total == 0)), weights) @ H * mass)
 
     def and_then(self, batch: Usage, before: int, n: int, horizon: float = np.inf) -> Usage:
         """Return the usage with a batch of n samples after others; after ``horizon`` samples the past weighs 1/e."""
@@ -74,7 +75,7 @@ class Usage:
             raise ValueError("its components carry shares that are not numbers, or negative")
 
 
-LONG_HISTORY = 8192  # entries
+LONG_HISTORY, RECENT = 8192, 64  # entries: of all batches, and of the last ones
 KEPT_REASONS = 100  # why something was skipped
 MOST_NAMED = 20  # samples and batches that are skipped: a log has an end
 COLUMNS = ("samples", "seconds", "loss")
@@ -82,26 +83,42 @@ COLUMNS = ("samples", "seconds", "loss")
 
 @dataclass(frozen=True)
 class History:
-    """Samples, seconds and mean loss after every batch; of a long run, thinned."""
+    """Samples, seconds and mean loss after every batch; of a long run, thinned.
 
-    entries: tuple[tuple[int, float, float], ...] = ()
+    The last few lie apart: a batch adds its own to these, and seldom copies all.
+    """
+
+    earlier: tuple[tuple[int, float, float], ...] = ()
+    recent: tuple[tuple[int, float, float], ...] = ()
 
     def after(self, n: int, seconds: float, loss: float) -> History:
         """Return the history with one more batch of n samples, which took this many seconds."""
-        entries = self.entries
-        if len(entries) >= LONG_HISTORY:
-            entries = entries[:1] + entries[2:-2:2] + entries[-2:]  # the first and the last two stay
-        return History((*entries, (self.samples + n, self.seconds + seconds, loss)))
+        earlier, recent = self.earlier, self.recent
+        if len(recent) == RECENT or len(earlier) + len(recent) >= LONG_HISTORY:
+            earlier, recent = self.entries, ()
+        if len(earlier) >= LONG_HISTORY:
+            earlier = earlier[:1] + earlier[2:-2:2] + earlier[-2:]  # the first and the last two stay
+        return History(earlier, (*recent, (self.samples + n, self.seconds + seconds, loss)))
+
+    @property
+    def entries(self) -> tuple[tuple[int, float, float], ...]:
+        """Samples, seconds and loss of every batch that is left."""
+        return self.earlier + self.recent
+
+    @property
+    def last(self) -> tuple[int, float, float]:
+        """Those of the last batch; zeros before the first."""
+        return (self.recent or self.earlier or ((0, 0.0, 0.0),))[-1]
 
     @property
     def samples(self) -> int:
         """The number of samples learnt from so far, repetitions included."""
-        return self.entries[-1][0] if self.entries else 0
+        return self.last[0]
 
     @property
     def seconds(self) -> float:
         """The seconds spent learning so far."""
-        return self.entries[-1][1] if self.entries else 0.0
+        return self.last[1]
 
     def columns(self) -> dict[str, Array]:
         """Return equally long arrays "samples", "seconds" and "loss"."""
@@ -198,12 +215,15 @@ class Fitted:
     @property
     def shares(self) -> bool:
         """Do the coefficients of a sample sum to one?"""
-        return bool(np.isinf(self.state.C.high))
+        return math.isinf(self.state.C.high)
 
     @property
     def W(self) -> Array:
         """The dictionary as users see it: where coefficients are shares, in the data's units."""
-        return self.state.W * self.state.W.dtype.type(self.units.scale) if self.shares else self.state.W
+        if not self.shares:
+            return self.state.W
+        with np.errstate(over="ignore"):
+            return self.state.W * self.state.W.dtype.type(self.units.scale)
 
     @property
     def coefficient_unit(self) -> float:
@@ -263,7 +283,7 @@ class Learned(Fitted):
     def require_sound(self) -> None:
         """Raise an error for numbers that no run could have, as a damaged file may hold."""
         require_whole(0, passes=self.passes, pass_began=self.pass_began)
-        if self.history.entries and self.pass_began >= self.history.samples:
+        if self.history.samples and self.pass_began >= self.history.samples:
             raise ValueError("its last pass begins after its last sample")
         if not is_number(self.loss_to_beat) or self.loss_to_beat < 0:
             raise ValueError(f"the loss to beat is {self.loss_to_beat!r}")

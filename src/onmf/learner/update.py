@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_finite
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.divergences.base import TINY
@@ -90,7 +90,7 @@ def learn_batch(
     box, adapt = recipe.coefficient_set, method.adapts and learned.adaptive
     options: dict[str, Any] = {"box": box, "adapt": adapt, "repeated": repeated}
     options["exchanges"] = shards == 1  # all shards have their components in common
-    first = shards == 1 and not learned.history.entries
+    first = shards == 1 and not learned.history.samples
     unit = learned.divergence.loss_unit(units.scale)
     H: Array | None = None
     if recipe.device is None:
@@ -98,13 +98,12 @@ def learn_batch(
         with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
             result = learn(HostEngine(*start, internal, reservoir=recipe.reservoir, **options))
         state = result.state
-        finite = all_finite(state)
-        _require_finite(finite, result.loss * unit if result.loss else 0.0, rows)
+        _require_finite(all_finite(state), result.loss * unit if result.loss else 0.0, rows)
         H = result.H * state.W.dtype.type(learned.coefficient_unit)
         require_finite_values(H, batch, units.mean, rows)
         if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
             require_unbounded(result.H, box.high, batch, units.scale, rows)
-        usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), batch.has_zeros
+        usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), learned.zeros or batch.has_zeros
     else:
         # PyTorch is there, but not for everybody.
         from onmf.device.engine import learn_on_device
@@ -148,7 +147,7 @@ def masked_like(learned: Learned, batch: Samples) -> Samples:
 
 def all_finite(state: State) -> bool:
     """Return whether dictionary and statistics are made of finite numbers."""
-    return all(math.isfinite(array.sum(dtype=np.float64)) for array in (state.W, *state.memory.values()))
+    return all(map(is_finite, (state.W, *state.memory.values())))
 
 
 def _require_finite(finite: bool, loss: float, rows: Any) -> None:
@@ -158,7 +157,7 @@ def _require_finite(finite: bool, loss: float, rows: Any) -> None:
     """
     if not finite:
         raise unlearnable("makes the dictionary infinite or NaN", rows)
-    if not np.isfinite(loss):
+    if not math.isfinite(loss):
         raise unlearnable("has a loss beyond the range of numbers", rows)
 
 
@@ -255,9 +254,11 @@ def updated(
     passes = learned.passes if position is None else position.passes
     unit = learned.divergence.loss_unit(units.scale)
     loss = facts.loss * unit if facts.loss else 0.0  # the unit may be infinite where all is fitted exactly
+    adapts, to_beat = method.adapts and learned.adaptive, update.loss_to_beat
     after = replace(
         learned,
         state=update.state,
+        divergence=update.divergence.in_units(1 / units.scale) if adapts else learned.divergence,
         history=history.after(facts.samples, seconds, loss),
         position=position,
         passes=passes,
@@ -267,16 +268,11 @@ def updated(
         drift=learned.drift.after(facts.samples, facts.loss),
         coverage=learned.coverage and facts.coverage and learned.coverage + facts.coverage,
         usage=learned.usage.and_then(facts.usage, history.samples, facts.samples, method.horizon),
+        loss_to_beat=learned.loss_to_beat if to_beat is None else to_beat,
     )
-    if method.adapts and learned.adaptive:
-        after = replace(after, divergence=update.divergence.in_units(1 / units.scale))
-    if update.loss_to_beat is not None:
-        after = replace(after, loss_to_beat=update.loss_to_beat)
-    with np.errstate(over="ignore"):
-        W = after.W
-    if not np.isfinite(W.sum(dtype=np.float64)):  # in the data's units, where the coefficients are shares
+    W, drift, (samples, seconds, loss) = after.W, after.drift, after.history.last
+    if after.shares and not is_finite(W):  # in the data's units
         raise unlearnable("makes the dictionary infinite", rows)
-    drift, (samples, seconds, loss) = after.drift, after.history.entries[-1]
     if drift.changed:
         log.warning(
             "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",

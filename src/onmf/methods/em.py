@@ -20,8 +20,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
-from onmf.coefficients import CoefficientSolver, Multiplicative
+from onmf._support.arrays import Array, some_of, weight_of
+from onmf.coefficients import CoefficientSolver, Multiplicative, kernels
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import AveragingMethod, Growing, averaging
@@ -134,22 +134,20 @@ class EM(Accumulating, name="em"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, divide, keep a little mass for features that are rare or not seen yet, and rescale."""
-        from onmf.coefficients.kernels.multiplicative import accumulate
-
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.times_sample_weight(H), ratios(problem, Y)
         n, memory = X.weight, dict(state.memory)
         N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
-        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * coefficient_sums(X, counted)
-        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * square_sums(X, counted)
+        memory["D"] = (1 - rho) * memory["D"] + (rho / n) * X.sum_of_rows(counted)
+        memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * (counted * H).sum(axis=0)
         memory |= evidence_with(state, X, new)
 
         def news(f: slice) -> Array:
             if not X.sparse:
                 return ratio[:, f].T @ counted
             total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
-            accumulate(X.matrix, ratio, counted, total, f.start)
+            kernels.multiplicative.accumulate(X.matrix, ratio, counted, total, f.start)
             return total
 
         return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
@@ -164,8 +162,6 @@ class EM(Accumulating, name="em"):
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """Return W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, in units of W <= 1."""
-        from onmf.coefficients.kernels.multiplicative import divide
-
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
         low = floor(memory)
@@ -182,7 +178,9 @@ class EM(Accumulating, name="em"):
                 np.maximum(W_new[f], low[f, None], out=W_new[f])
                 return np.asarray(W_new[f].max(axis=0))
             largest = np.empty_like(D, shape=N.shape[1])
-            divide(N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
+            kernels.multiplicative.divide(
+                N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order
+            )
             return largest
 
         def rescale(f: slice) -> None:
@@ -253,17 +251,6 @@ def ratios(problem: Problem, Y: Array) -> Array:
     return problem.X.times_entry_weight(ratio)
 
 
-def coefficient_sums(X: Samples, counted: Array) -> Array:
-    """Return sum_n h_nk by the weights of the samples: (K,), or over the samples that have a feature: (F, K)."""
-    return np.asarray(X.entry_weights.T @ counted) if X.masked else counted.sum(axis=0)
-
-
-def square_sums(X: Samples, counted: Array) -> Array:
-    """Return sum_n h_nk^2 by the weights of the samples, which are in ``counted`` already."""
-    squares = np.square(counted)
-    return (squares if X.sample_weight is None else squares / X.sample_weight[:, None]).sum(axis=0)
-
-
 def divided(
     penalties: Penalties,
     order: float,
@@ -308,16 +295,11 @@ def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
 
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
     """
-    memory, n, weights = state.memory, float(X.weight), X.sample_weight
-    newly = float(new) if weights is None or not new else float(weights[:new].sum())
+    memory, n, newly = state.memory, float(X.weight), weight_of(some_of(X.sample_weight, slice(new)), new)
     products, dtype = X.matrix_times_sample_weight(X.times_entry_weight(X.values)), memory["size"].dtype
     entries = products.data if X.sparse else products
     size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
-    nonzeros = float(X.values.size if X.sparse else np.count_nonzero(X.values))
-    if X.masked or weights is not None:
-        counts = X.per_sample((X.values != 0).astype(X.dtype))
-        nonzeros = float(counts.sum() if weights is None else weights @ counts)
-    totals = {"size": size, "entries": np.array([entries.sum(), nonzeros], dtype)}
+    totals = {"size": size, "entries": np.array([entries.sum(), X.nonzeros], dtype)}
     share = n / (state.samples + n)
     means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
     return means | {"evidence": memory["evidence"] + newly}

@@ -20,6 +20,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients import kernels
 from onmf.coefficients.problem import packed_diagonal, unpacked
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties, carried, falling, resized
@@ -92,28 +93,25 @@ def update(
 
     Weights of fixed components, whose unit is one, stay. With penalties, return what ``swept`` finds.
     """
-    from onmf.coefficients.kernels.dictionary import blend, sweep
-    from onmf.coefficients.kernels.gram import pack
-
     unit = memory["unit"]
-    blend(memory["b"], b, f.start, *weights)
+    kernels.dictionary.blend(memory["b"], b, f.start, *weights)
     if A is None:
         A = memory["S"]
     elif "A" in memory:
-        blend(matrices(memory, f), A, 0, *weights)
+        kernels.dictionary.blend(matrices(memory, f), A, 0, *weights)
     else:
-        blend(memory["a"], A, f.start, *weights)
+        kernels.dictionary.blend(memory["a"], A, f.start, *weights)
         S = memory["S"]
         r = ratio(A, S)
         if not penalties:  # in units of r the features share S; the floor is applied afterwards
             v = V[:, f] * r
-            sweep(S, b / r, v, np.zeros_like(low[f]), unit, np.inf, 0, sweeps, C.fixed)
+            kernels.dictionary.sweep(S, b / r, v, np.zeros_like(low[f]), unit, np.inf, 0, sweeps, C.fixed)
             V[C.fixed :, f] = np.maximum(v / r, unit[:, None] * low[f])[C.fixed :]
             return None
-        A = pack(r) * S[np.triu_indices(len(S))][:, None]  # bounds from above differ in these units
+        A = kernels.gram.pack(r) * S[np.triu_indices(len(S))][:, None]  # bounds from above differ in these units
     if penalties:
         return swept(penalties, C, unit, f, A, b, V, low, sweeps)
-    sweep(A, b, V, low, unit, np.inf, f.start, sweeps, C.fixed)
+    kernels.dictionary.sweep(A, b, V, low, unit, np.inf, f.start, sweeps, C.fixed)
     return None
 
 
@@ -133,8 +131,6 @@ def swept(
     In V = u W the penalty on the dictionary is l1 / u_k per unit of V_k, with the curvature l2 / u_k^2. Return the pull
     and the stiffness of the weights that are at their bound of 1, per component, in units of V.
     """
-    from onmf.coefficients.kernels.dictionary import packed_product, sweep
-
     K, shared = len(unit), A.shape == (len(unit), len(unit))
     curvature = (penalties.l2_dictionary / np.square(unit)).astype(A.dtype)
     A = A.copy()
@@ -143,9 +139,9 @@ def swept(
     else:
         A[packed_diagonal(K)] += curvature[:, None]
     b = b - (penalties.l1_dictionary / unit).astype(b.dtype)[:, None]
-    sweep(A, b, V, low, unit, C.high, f.start, sweeps, C.fixed)
+    kernels.dictionary.sweep(A, b, V, low, unit, C.high, f.start, sweeps, C.fixed)
     v = np.ascontiguousarray(V[:, f])
-    slope = (A @ v if shared else packed_product(A, v)) - b
+    slope = (A @ v if shared else kernels.dictionary.packed_product(A, v)) - b
     diagonal = np.diag(A)[:, None] if shared else A[packed_diagonal(K)]
     bounded = v >= unit[:, None] * V.dtype.type(C.high)
     return np.where(bounded, np.maximum(-slope, 0), 0).sum(axis=1), np.where(bounded, diagonal, 0).sum(axis=1)
@@ -195,15 +191,15 @@ def rebase(memory: dict[str, Array]) -> None:
     the units of a stream without end would leave the range of numbers. Powers of two cost no digit.
     """
     power = distant(memory["unit"])
-    if power.any():
+    if np.count_nonzero(power):
         memory["base"] = memory["base"] + power
         change_units(memory, np.exp2(power).astype(memory["unit"].dtype))
 
 
 def distant(unit: Array) -> Array:
     """Return the powers of two by which units are far from one; zeros where they are not."""
-    power = np.round(np.log2(unit))
-    return np.where(np.abs(power) > DISTANT, power, 0.0)
+    power = np.rint(np.log2(unit))
+    return power * (np.abs(power) > DISTANT)
 
 
 def change_units(memory: dict[str, Array], s: Array) -> None:
@@ -262,7 +258,7 @@ class Floor:
             matrix = X.matrix_times_sample_weight(X.values)  # its own sum is slower
             return np.bincount(matrix.indices, matrix.data, X.shape[1]).astype(X.dtype, copy=False)
         sizes = np.log(X.matrix) if self.geometric else X.matrix
-        return sizes.sum(axis=0) if X.sample_weight is None else X.sample_weight @ sizes
+        return X.times_sample_weight(sizes).sum(axis=0)
 
     def of_masked(self, X: Samples, before: Array) -> Array:
         """Return the mean of each feature's entries, or its size before where all are missing."""
@@ -275,7 +271,7 @@ class Floor:
         """Return low_f from the running average of the statistic."""
         if not self.share:
             return np.zeros_like(average)
-        size = np.exp(average) if self.geometric else average + 0.01 * average.mean()
+        size = np.exp(average) if self.geometric else average + 0.01 * (average.sum() / len(average))
         return self.share * size / max(mass, float(np.finfo(average.dtype).tiny))
 
 

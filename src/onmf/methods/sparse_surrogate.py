@@ -25,6 +25,7 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients import kernels
 from onmf.coefficients.problem import Problem, unpacked
 from onmf.divergences import Divergence
 from onmf.methods import em
@@ -84,8 +85,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         rho = self.weight(problem.divergence, state.clock + n, n)
         memory = dict(state.memory) | em.evidence_with(state, X, new)
         unit = memory["unit"]
-        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * em.coefficient_sums(X, counted)
-        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * em.square_sums(X, counted)
+        memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * X.sum_of_rows(counted)
+        memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * (counted * H).sum(axis=0)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
         places = scipy.sparse.csr_matrix((np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape)
         news = places.tocsc().T, (1 + order) * ratio, order * ratio / Y, counted
@@ -102,8 +103,6 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         numbers: tuple[float, float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """Return the averaged models' minimum near W, in units of its largest weights, and the memory with them."""
-        from onmf.coefficients.kernels.dictionary import curved_step
-
         C, penalties = state.C, state.penalties
         A, b, D, unit = (memory[name] for name in ("A", "b", "D", "unit"))
         F, K = b.shape
@@ -113,7 +112,10 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
         penalty = order * penalties.l1_dictionary, order * penalties.l2_dictionary, 1.0 if penalties else np.inf
-        threads.each(lambda f: curved_step(*arrays, *numbers, *penalty, SWEEPS, f.start, f.stop, C.fixed), features)
+        threads.each(
+            lambda f: kernels.dictionary.curved_step(*arrays, *numbers, *penalty, SWEEPS, f.start, f.stop, C.fixed),
+            features,
+        )
         if penalties:
             bounded = self._bounded(order, penalties, A_new, b_new, D, Wt_new)
             largest = resized(penalties, Wt_new.T, (D, memory["squares"]), falling(*bounded), C.fixed)
@@ -154,12 +156,10 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """Return A, b, D and V in the units that V had before, and the size and entries of the new samples."""
-        from onmf.coefficients.kernels.gram import pack
-
         sums, n, memory = em.evidence_between(before, after), after.samples - before.samples, after.memory
         unit = np.exp(memory["log_unit"] - before.memory["log_unit"])
         A, b, D, squares = (memory[name] for name in AVERAGES)
-        averages: dict[str, Array] = {"A": A / pack(unit[:, None]).T, "b": b / unit, "D": D / unit}
+        averages: dict[str, Array] = {"A": A / kernels.gram.pack(unit[:, None]).T, "b": b / unit, "D": D / unit}
         averages |= {"squares": squares / np.square(unit), "unit": memory["unit"] * unit}
         averages["V"] = after.W * averages["unit"][:, None]
         return Sums(n, after.steps - before.steps, sums | {name: n * each for name, each in averages.items()})

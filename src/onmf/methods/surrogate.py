@@ -30,7 +30,7 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
-from onmf.coefficients import CoefficientSolver, Ratios, precise_solver
+from onmf.coefficients import CoefficientSolver, Ratios, kernels, precise_solver
 from onmf.coefficients.problem import Problem, model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
@@ -124,8 +124,6 @@ class Surrogate(AveragingMethod, name="surrogate"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
-        from onmf.coefficients.kernels.gram import pack
-
         X, divergence, n = problem.X, problem.divergence, problem.X.weight
         rho = self.weight(divergence, state.clock + n, n)
         if divergence.metric is not None:
@@ -150,11 +148,11 @@ class Surrogate(AveragingMethod, name="surrogate"):
         V = state.W * unit[:, None]
         Ht = np.ascontiguousarray(H.T)
         shared = "S" in memory and "a" not in memory
-        S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
         if "S" in memory:
+            S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
-        outer = pack(Ht) if "A" in memory else np.square(Ht)
-        b = Ht @ T if X.sparse and not X.masked else None
+        outer = kernels.gram.pack(Ht) if "A" in memory else np.square(Ht)
+        b = Ht @ T if X.omits_zeros else None
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> Swept:

@@ -74,12 +74,14 @@ class DictionarySet:
         *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
         then holds by itself.
         """
-        W: Array = np.clip(V, 0.0, self.high)
+        W: Array = np.minimum(np.maximum(V, 0.0), self.high)
         fixed, free = slice(0, self.fixed), slice(self.fixed, None)
         W[fixed] = V[fixed]
         if self.eps > 0 and self.fixed < len(V):
             short = W.sum(axis=0) < self.eps
-            if metric is None and short.any():  # the projection of zero, often that of many features, needs no sorting
+            if not np.count_nonzero(short):
+                return W
+            if metric is None:  # the projection of zero, often that of many features, needs no sorting
                 nothing = short & ~V.any(axis=0)
                 W[free, nothing] = self.least_mean(len(V))
                 short &= ~nothing

@@ -41,8 +41,13 @@ class State:
         W may be the same array. All is aligned: arrays that came over a wire may not be, and NumPy then sums them in
         another order.
         """
-        W = np.require(self.W, requirements=[layout, "ALIGNED", "WRITEABLE"])
-        return replace(self, W=W, memory={name: array.copy() for name, array in self.memory.items()})
+        sound = self.W.flags.carray if layout == "C" else self.W.flags.farray  # aligned and writeable, too
+        W = self.W if sound else np.array(self.W, order=layout)
+        return self.with_arrays(W, {name: array.copy() for name, array in self.memory.items()})
+
+    def with_arrays(self, W: Array, memory: Mapping[str, Array]) -> State:
+        """Return the state with another dictionary and other statistics."""
+        return State(W, self.C, self.samples, self.clock, self.steps, memory, self.penalties)
 
     def on_shard(self, shards: int) -> State:
         """Return the state for one of several shards: its clock is that of a stream that has shown each its share."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, is_finite
 from onmf._support.checks import is_number
 from onmf.divergences import Divergence
 from onmf.model.validation import DataError, require_finite_values
@@ -66,13 +66,13 @@ class Units:
         Sparse samples stay sparse. Without missing entries they come here only under divergences that admit zeros.
         Samples that would be infinite raise an error; ``rows`` gives the row numbers.
         """
-        if X.sparse and not X.masked:
+        if X.omits_zeros:
             X = _canonical(X)
         if self.clip is not None:
             X = _clipped(X, self.clip)
         values = np.divide(X.values, self.scale, dtype=X.dtype, order="C")
         internal = X.with_values(values)
-        if not np.isfinite(values.max(initial=0.0)):
+        if not is_finite(values):
             require_finite_values(
                 np.asarray(internal.matrix.max(axis=1).todense()) if X.sparse else values, X, self.mean, rows
             )
@@ -100,7 +100,7 @@ def _clipped(X: Samples, clip: tuple[float, float]) -> Samples:
     """Return samples between the bounds, which may lie beyond the range of their type."""
     largest = float(np.finfo(X.dtype).max)
     low, high = (min(bound, largest) for bound in clip)
-    if X.sparse and not X.masked:
+    if X.omits_zeros:
         if low > 0:  # zeros are raised
             return Samples(np.clip(X.matrix.toarray(), low, high), None, X.sample_weight).sparsified()
         X = _canonical(X)  # entries are clipped, not their parts

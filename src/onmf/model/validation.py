@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
+from onmf._support.arrays import is_finite
 from onmf._support.skipping import Unread
 from onmf.samples import Samples
 
@@ -41,8 +42,10 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     if samples is not None and samples.checked:
         return
     X = _matrix(X)
-    require_sound_structure(X)
-    values = X.data if scipy.sparse.issparse(X) else X
+    sparse = scipy.sparse.issparse(X)
+    if sparse:
+        require_sound_structure(X)
+    values = X.data if sparse else X
     with np.errstate(invalid="ignore"):
         # Without temporaries: a NaN survives in both extremes, an infinity in one.
         low, high = (values.min(), values.max()) if values.size else (0.0, 0.0)
@@ -51,7 +54,7 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
                 samples.checked = True
             return
         bad = ~np.isfinite(values) | (values < 0)
-    if scipy.sparse.issparse(X):
+    if sparse:
         entries = X.tocoo()
         row, column, value = entries.row[bad], entries.col[bad], entries.data[bad]
     else:
@@ -75,7 +78,7 @@ def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) ->
 
     ``mean`` is that of the data that the model was begun with, ``rows`` are the row numbers.
     """
-    if np.isfinite(result.sum(dtype=np.float64)) or np.isfinite(result).all():
+    if is_finite(result):
         return
     row = int(np.flatnonzero(~np.isfinite(result).reshape(len(result), -1).all(axis=1))[0])
     raise DataError(
@@ -90,7 +93,10 @@ def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None
 
     That is no fit. Where samples are not large, the components are at fault, and what there is of a fit is given.
     """
-    for row in np.flatnonzero(H.max(axis=1, initial=0) >= high * (1 - 1e-6)):
+    bound = high * (1 - 1e-6)
+    if H.max(initial=0) < bound:
+        return
+    for row in np.flatnonzero(H.max(axis=1, initial=0) >= bound):
         if _largest(X, row) < 1e-3 * high * unit:
             continue
         raise DataError(

@@ -1,8 +1,31 @@
-"""Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call."""
+"""Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call.
 
-from onmf.coefficients.kernels.cache import cached_njit
-from onmf.coefficients.kernels.compiled import kernel
-from onmf.coefficients.kernels.dictionary import packed_product
-from onmf.coefficients.kernels.gram import pack
+A module of them is imported when it is first used, as ``kernels.gram``: it needs Numba, which takes its time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onmf.coefficients.kernels import dictionary as dictionary
+    from onmf.coefficients.kernels import gram as gram
+    from onmf.coefficients.kernels import interior as interior
+    from onmf.coefficients.kernels import multiplicative as multiplicative
+    from onmf.coefficients.kernels import simplex as simplex
+    from onmf.coefficients.kernels.cache import cached_njit
+    from onmf.coefficients.kernels.compiled import kernel
+    from onmf.coefficients.kernels.dictionary import packed_product
+    from onmf.coefficients.kernels.gram import pack
 
 __all__ = ["cached_njit", "kernel", "pack", "packed_product"]
+
+MODULES = ("dictionary", "gram", "interior", "multiplicative", "simplex")
+HOMES = {"cached_njit": "cache", "kernel": "compiled", "pack": "gram", "packed_product": "dictionary"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name in HOMES:
+        return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar, cast
 
 from numba.core import event
@@ -13,6 +14,7 @@ from onmf.coefficients.kernels.cache import CURE, cached_njit, folder
 
 Kernel = TypeVar("Kernel", bound=Callable[..., None])
 CSR: TypeAlias = Any  # a matrix for the caller, (indptr, indices, data, columns) for the kernel
+FACTS = attrgetter("shape", "dtype", "flags.carray")
 VECTOR_SUMS = {"reassoc", "contract", "nsz"}  # sums in any order: lets the compiler use the vector unit for them
 
 
@@ -27,38 +29,47 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     floats would make the function compute in double precision.
     """
     overwritten = [shape.endswith("*") for shape in shapes.split()]
-    specs, count = tuple(shape.rstrip("*") for shape in shapes.split()), len(overwritten)
+    specs, count = [shape.rstrip("*") for shape in shapes.split()], len(overwritten)
 
     def decorated(function: Kernel) -> Kernel:
         compiled = cached_njit(**options)(function)
         names, kinds = list(function.__annotations__), list(function.__annotations__.values())
         csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
-        dense = [i for i in range(count) if i not in csr]
-        fit = _fit.__wrapped__ if csr else _fit  # sparse chunks seldom have the same number of entries twice
 
-        @wraps(function)
-        def checked(*arguments: Any) -> None:
-            given: list[Any] = list(arguments)
-            found = [array.shape for array in arguments[:count]]
-            dtype, alike = given[arrays[0]].dtype, True
-            for i in arrays:  # most have the very same object: comparing types costs more than the rest
-                alike = alike and (given[i].dtype is dtype or given[i].dtype == dtype)
+        @lru_cache(maxsize=32)  # small problems come by the thousand, and all alike
+        def sound(*found: tuple[tuple[int, ...], Any, bool]) -> bool:
+            """Return whether dense arrays of these shapes, types and layouts can be used as they are."""
+            shapes, types, layouts = zip(*found, strict=True)
+            return all(types[i] == types[arrays[0]] for i in arrays) and all(layouts) and _fit(specs, shapes)
+
+        def prepare(given: list[Any]) -> None:
+            """Take sparse matrices apart and copy dense ones where they need it; what does not fit raises an error."""
+            arguments, dtype = given[:count], given[arrays[0]].dtype
+            found, alike = [array.shape for array in arguments], all(given[i].dtype == dtype for i in arrays)
             for i in csr:
                 X = given[i]
                 alike = alike and (X.dtype == dtype or X.dtype.kind == "i")
                 given[i], found[i] = (X.indptr, X.indices, X.data, found[i][1]), (*found[i], len(X.data))
-            if not alike or not fit(specs, tuple(found)):
-                what = ", ".join(f"{names[i]} {arguments[i].shape} {arguments[i].dtype}" for i in range(count))
+            if not alike or not _fit(specs, found):
+                what = ", ".join(f"{names[i]} {each.shape} {each.dtype}" for i, each in enumerate(arguments))
                 raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
-            for i in dense:
-                if not given[i].flags.carray:  # C-contiguous, aligned and writeable
+            for i in range(count):
+                if i not in csr and not given[i].flags.carray:  # C-contiguous, aligned and writeable
                     if overwritten[i]:
                         raise ValueError(
                             f"{function.__name__} overwrites {names[i]}, which must be writeable and C-contiguous."
                         )
                     given[i] = given[i].copy()
+
+        @wraps(function)
+        def checked(*arguments: Any) -> None:
+            given = list(arguments)
+            if csr or not sound(*map(FACTS, arguments[:count])):
+                prepare(given)
+            dtype = arguments[arrays[0]].dtype
+            number = float if dtype.char == "d" else dtype.type
             for i in floats:
-                given[i] = dtype.type(given[i])
+                given[i] = number(given[i])
             compiled(*given)
 
         checked.compiled = compiled  # type: ignore[attr-defined]
@@ -67,8 +78,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
     return decorated
 
 
-@lru_cache(maxsize=32)
-def _fit(specs: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> bool:
+def _fit(specs: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> bool:
     """Return whether the shapes have these letters' lengths."""
     if any(len(spec) != len(shape) for spec, shape in zip(specs, shapes, strict=True)):
         return False

@@ -12,6 +12,7 @@ from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
+SIDE = 8  # samples solved side by side
 NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
 
 
@@ -68,23 +69,25 @@ def damping(K: int, dtype: np.dtype[Any]) -> float:
     return min(1e4 * float(np.finfo(dtype).eps), 1e-6 * K)
 
 
-def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60) -> Array:
-    """Return argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B, by block principal pivoting."""
-    K = len(Q)
-    if Q.shape != (K, K) or B.ndim != 2 or B.shape[1] != K:
-        raise ValueError(f"shapes do not fit: Q {Q.shape}, B {B.shape}.")
-    Q = np.array(Q, order="C")
-    Q.flat[:: K + 1] += damping(K, Q.dtype) * np.trace(Q) / K
-    B, H = np.ascontiguousarray(B), np.ascontiguousarray(np.linalg.solve(Q, B.T).T)
-    blocks = threads.by_work(len(B), K**3, SMALL_SYSTEMS)
-    threads.each(lambda rows: _nnls_on_gram(Q, B[rows], H[rows], max_iter), blocks)
+def nnls_on_gram(Q: Array, B: Array, max_iter: int = 60, lift: float = 0.0) -> Array:
+    """Return argmin over h >= 0 of h Q h' / 2 - b h' for every row b of B, by block principal pivoting.
+
+    Coefficients below ``lift`` times the mean of their row are raised to it.
+    """
+    n, K = len(B), len(Q)
+    H, relative = np.empty((n, K), dtype=B.dtype), damping(K, B.dtype)
+
+    def block(rows: slice) -> None:
+        _nnls_on_gram(Q, B[rows], H[rows], relative, lift, max_iter)
+
+    threads.each(block, threads.by_work(n, K**3, SMALL_SYSTEMS))
     return H
 
 
 def nnls_on_grams(M: Array, B: Array, max_iter: int = 60) -> Array:
     """Return the minima of ``nnls_on_gram`` where every row b has a matrix of its own: M (n, P), packed."""
     n, K = B.shape
-    H, relative = np.ones((n, K), dtype=B.dtype), damping(K, B.dtype)
+    H, relative = np.empty((n, K), dtype=B.dtype), damping(K, B.dtype)
 
     def block(rows: slice) -> None:
         _nnls_on_grams(M[rows], B[rows], H[rows], relative, max_iter)
@@ -102,6 +105,52 @@ def _unpack(packed: Array, Q: Array) -> None:
             Q[j, k] = packed[p]
             Q[k, j] = packed[p]
             p += 1
+
+
+@cached_njit(fastmath=VECTOR_SUMS)
+def _factor(Q: Array, L: Array) -> None:
+    """Compute Q = L D L', whether Q is positive or not: D on the diagonal of L, both L and L' beside it."""
+    for i in range(len(Q)):
+        d = Q[i, i]
+        for j in range(i):
+            s = Q[i, j]
+            for k in range(j):
+                s -= L[i, k] * L[j, k]
+            L[i, j] = s  # times D until the row is complete
+        for j in range(i):
+            s = L[i, j] / L[j, j]
+            d -= s * L[i, j]
+            L[i, j] = s
+            L[j, i] = s
+        L[i, i] = d if d != 0 else 1  # a component of zeros has no equation
+
+
+@cached_njit()
+def _solve_factored(L: Array, B: Array, H: Array) -> None:
+    """Solve h = Q^-1 b for every row b of B by the factors of Q, several rows side by side for the vector unit."""
+    n, K = B.shape
+    x, s = np.zeros((K, SIDE), dtype=H.dtype), np.zeros(SIDE, dtype=H.dtype)
+    for first in range(0, n, SIDE):
+        rows = min(SIDE, n - first)
+        for i in range(K):
+            for r in range(rows):
+                s[r] = B[first + r, i]
+            for k in range(i):
+                for r in range(SIDE):
+                    s[r] -= L[i, k] * x[k, r]
+            for r in range(SIDE):
+                x[i, r] = s[r]
+        for i in range(K - 1, -1, -1):
+            for r in range(SIDE):
+                s[r] = x[i, r] / L[i, i]
+            for k in range(i + 1, K):
+                for r in range(SIDE):
+                    s[r] -= L[i, k] * x[k, r]
+            for r in range(SIDE):
+                x[i, r] = s[r]
+        for r in range(rows):
+            for i in range(K):
+                H[first + r, i] = x[i, r]
 
 
 @cached_njit(fastmath=VECTOR_SUMS)
@@ -133,8 +182,17 @@ def solve_free(Q: Array, b: Array, free: Counts, n: int, L: Array, x: Array) -> 
 
 
 @kernel("KK nK nK*", fastmath=VECTOR_SUMS)
-def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
+def _nnls_on_gram(Q: Array, B: Array, H: Array, relative: float, lift: float, max_iter: int) -> None:
     n, K = H.shape
+    Q = Q.copy()
+    trace = relative - relative
+    for k in range(K):
+        trace += Q[k, k]
+    for k in range(K):
+        Q[k, k] += relative * trace / K
+    whole = np.empty((K, K), dtype=H.dtype)
+    _factor(Q, whole)
+    _solve_factored(whole, B, H)
     L = np.empty((K, K), dtype=H.dtype)
     x = np.empty(K, dtype=H.dtype)
     free = np.empty(K, dtype=np.int64)
@@ -185,8 +243,13 @@ def _nnls_on_gram(Q: Array, B: Array, H: Array, max_iter: int) -> None:
             for k in range(K):
                 if wrong[k]:
                     passive[k] = not passive[k]
+        total = relative - relative
         for k in range(K):
             h[k] = max(h[k], 0)
+            total += h[k]
+        if lift > 0:
+            for k in range(K):
+                h[k] = max(h[k], lift * (total / K))
 
 
 _nnls = _nnls_on_gram.compiled  # type: ignore[attr-defined]  # what has been checked need not be again
@@ -198,12 +261,25 @@ def _nnls_on_grams(M: Array, B: Array, H: Array, relative: float, max_iter: int)
     Q = np.empty((K, K), dtype=H.dtype)
     for i in range(n):
         _unpack(M[i], Q)
-        trace = relative - relative
-        for j in range(K):
-            trace += Q[j, j]
+        _nnls(Q, B[i : i + 1], H[i : i + 1], relative, relative - relative, max_iter)
+
+
+def remaining_gains(H: Array, G: Array, reach: Array, low: float, high: float) -> Array:
+    """Return sum_k max(g_k, 0) (h_k - low) + max(-g_k, 0) min(max(r_k - h_k, h_k), high - h_k) for every row: (n,)."""
+    gains = np.empty(len(H), dtype=H.dtype)
+    _remaining_gains(H, G, reach, gains, low, high)
+    return gains
+
+
+@kernel("nK nK nK n*")
+def _remaining_gains(H: Array, G: Array, reach: Array, gains: Array, low: float, high: float) -> None:
+    n, K = H.shape
+    for i in range(n):
+        gain = low - low
         for k in range(K):
-            Q[k, k] += relative * trace / K
-        _nnls(Q, B[i : i + 1], H[i : i + 1], max_iter)
+            h, g = H[i, k], G[i, k]
+            gain += g * (h - low) if g > 0 else -g * min(max(reach[i, k] - h, h), high - h)
+        gains[i] = gain
 
 
 def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> tuple[Array, Mask]:
@@ -217,7 +293,7 @@ def newton_directions(M: Array, G: Array, H: Array, low: float, high: float) -> 
     Return also which Hessians were positive definite on the rest; without that, the directions are those own steps.
     """
     n, K = H.shape
-    D, positive, relative = np.zeros_like(H), np.zeros(n, dtype=bool), damping(K, H.dtype)
+    D, positive, relative = np.zeros((n, K), dtype=H.dtype), np.zeros(n, dtype=bool), damping(K, H.dtype)
 
     def block(rows: slice) -> None:
         _newton_directions(M[rows], G[rows], H[rows], D[rows], positive[rows], low, high, relative, NEAR)
