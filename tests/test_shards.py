@@ -234,7 +234,7 @@ def test_a_state_whose_units_were_changed_before_the_shards_began_merges_rightly
 
 @pytest.mark.parametrize("case", ["full kl", "coupled mahalanobis", "em kl"])
 def test_a_reservoir_is_left_as_it_was_and_not_summed(case: str) -> None:
-    from onmf.learner.algorithm import Reservoir
+    from onmf.learner.reservoir import Reservoir
 
     method, divergence = ADDITIVE[case]
     reservoir = Reservoir(97)

@@ -179,8 +179,8 @@ class DeviceEngine(ABC):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     @abstractmethod
-    def solve(self, problem: Any, found: Any) -> tuple[Any, Any]:
-        """Return the coefficients and what goes with them; the next chunk may overwrite them."""
+    def solve(self, chunk: ChunkOnDevice, problem: Any, found: Any) -> tuple[Any, Any]:
+        """Return the coefficients and what was found with them; the next chunk may overwrite them."""
 
     @abstractmethod
     def update(self, chunk: ChunkOnDevice, problem: Any, found: tuple[Any, Any]) -> None:
