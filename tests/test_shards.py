@@ -117,7 +117,7 @@ def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]
 @additive
 def test_a_summary_holds_no_row_per_sample(case: str) -> None:
     method, divergence = ADDITIVE[case]
-    assert method.why_not_on_shards == ""
+    assert method.why_not_on_shards is None
     before = begun(case, 100)
     sizes = []
     for n in (97, 970):

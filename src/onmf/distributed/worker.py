@@ -107,7 +107,7 @@ def start(sealed: Sealed, cuts: Sealed, *blocks: Block) -> tuple[Learned, Progre
     batch, rows = _samples(cuts, blocks)
     if seed is not None:
         batch = batch[np.random.default_rng(list(seed)).permutation(len(rows))]
-    reading = replace(reading, max_passes=1, shuffle=False, marked=False, verify=False)
+    reading = replace(reading, max_passes=1, shuffle=False, keeps_digests=False, verify=False)
     generators = rng, np.random.default_rng(0)  # the second would shuffle
     last: Any = None
     try:

@@ -31,11 +31,11 @@ class Reading:
     max_passes: int = 1
     shuffle: bool = True
     skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
-    marked: bool = False  # keep digests of what was read, so that a later run recognises it?
+    keeps_digests: bool = False  # keep digests of what was read, so that a later run recognises it?
     missing: str | None = None  # "nan": such entries are missing
     implicit: str = "zero"  # what sparse data do not store is that, or "missing"
     verify: bool = False  # on resuming, compare all that was read of the pass, even where the last batch would do?
-    device: bool = False  # does PyTorch compute?
+    on_device: bool = False  # does PyTorch compute?
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Reading:
@@ -47,15 +47,15 @@ class Reading:
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
         missing, implicit = checked_missing(settings["missing"], settings["implicit"])
-        grows, device = settings["batch_size"] is None, settings["device"] is not None
-        least = ON_DEVICE if device else 200
+        grows, on_device = settings["batch_size"] is None, settings["device"] is not None
+        least = ON_DEVICE if on_device else 200
         size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
         return cls(
             *(int(size), grows, passes, bool(shuffle), on_error == "skip"),
             missing=missing,
             implicit=implicit,
-            device=device,
+            on_device=on_device,
         )
 
     def size_of(self, source: Source) -> int:
@@ -67,7 +67,7 @@ class Reading:
 
         On a device a batch is many chunks, as the host would have to wait for each.
         """
-        if self.device or method is None:
+        if self.on_device or method is None:
             return max(self.batch_size, min(3 * seen, MOST_BYTES_ON_DEVICE // row_bytes))
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
@@ -100,7 +100,7 @@ def cuts(
 
     def wanted(batch: Any) -> int:
         if reading.grows and source.batch_size is None:
-            return size(_row_bytes(batch, reading.device))
+            return size(_row_bytes(batch, reading.on_device))
         if (reading.skip_bad or source.weighted) and source.batch_size is None:
             return block  # rows that are left out do not make batches shorter
         return int(batch.shape[0])

@@ -48,7 +48,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_fixed:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed components; use method 'auto'.")
-    internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
+    internal, _ = units.inside(method.laid_out(divergence, batch), divergence, rows)
     unit = units.scale if recipe.shares else None
     C, fixed = recipe.dictionary_set, fixed_weights(recipe.fixed, batch.shape[1], internal.dtype, unit)
     require_fittable(fixed, recipe.n_components, C, inside)
@@ -59,7 +59,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
         first = first[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, fixed=fixed, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
-    with threads.taken_from_blas(), faults_of_batch(rows):
+    with threads.own_threads(), faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
         problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))

@@ -70,7 +70,7 @@ def run(
     def size(row_bytes: int) -> int:
         """Return how many samples the next batch should have."""
         nonlocal asked
-        if reading.device:  # where it may be read before this one is learnt from: nothing but rows may decide
+        if reading.on_device:  # where it may be read before this one is learnt from: nothing but rows may decide
             wanted = reading.next_size(asked, row_bytes)
             asked += wanted
             return wanted
@@ -78,7 +78,7 @@ def run(
             return reading.batch_size
         return reading.next_size(clock + read, row_bytes, learned.method)
 
-    left, whole = parts_of_pass(source, done, reading.marked)
+    left, whole = parts_of_pass(source, done, reading.keeps_digests)
     if reading.verify and learned is not None and done is not None:
         _require_same_past(learned.method, source, reading, done)
     total = _total(left, whole, reading, learned)
@@ -97,7 +97,7 @@ def run(
             if done is not None and done.place is not None and sought:  # only the last batch is read again
                 begins, count, read = done.place, learnt - 1, done.rows - done.length
             passing_over = learnt > 0
-            digests, asked = Digests(reading.marked), clock + read
+            digests, asked = Digests(reading.keeps_digests), clock + read
             batches = cuts(part.source, reading, order, fault, size, begins)
             if recipe.device is not None and part.source.rewinds and not (part.source.resident or reading.skip_bad):
                 from onmf.device.transfer import sent_ahead  # PyTorch is there, but not for everybody
@@ -182,11 +182,11 @@ def _require_same_past(method: Method, source: Source, reading: Reading, done: P
     names = [name for name, _ in done.files or ()]
     ends = [part.files_before for part in (*done.past, done)]
     for part, first, last in zip(done.past, ends, ends[1:], strict=False):
-        read, count, digests = 0, 0, Digests(reading.marked)
+        read, count, digests = 0, 0, Digests(reading.keeps_digests)
 
         def size(row_bytes: int, part: Position = part) -> int:
             seen = part.clock + read  # noqa: B023 - as it is when the next batch is cut
-            first = seen <= part.began and not reading.device
+            first = seen <= part.began and not reading.on_device
             return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
 
         files = source.of_files(names[first:last])

@@ -82,7 +82,7 @@ averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponen
 
 @dataclass(frozen=True, repr=False)
 class Choice(Constants, kind="method"):
-    """A method by its name and constants, or a rule that picks one when it sees the first batch."""
+    """A value of ``method=``: a method, or a rule (``auto``) that picks one when it sees the first batch."""
 
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
     masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
@@ -118,7 +118,8 @@ class Method(Choice):
     frozen_constants: ClassVar[tuple[str, ...]] = ()  # those that shape the statistics: as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
-    why_not_on_shards: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # "": it can
+    # Why it cannot learn on shards; None: it can.
+    why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
 
@@ -160,8 +161,8 @@ class Method(Choice):
                 )
         return self
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """Return the batch, dense or sparse, as the method learns from it fastest."""
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
+        """Return the batch as the method learns from it fastest: dense or sparse."""
         return batch.densified()
 
     # Chunks
@@ -286,7 +287,7 @@ class AveragingMethod(Method):
 
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
-    why_not_on_shards: ClassVar[str] = ""
+    why_not_on_shards: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -118,7 +118,7 @@ class EM(Accumulating, name="em"):
     on_device: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         """Return dense data with few entries as CSR, and other data as they are."""
         return batch.sparsified() if not batch.sparse and batch.mostly_zeros() else batch
 

@@ -57,7 +57,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         return batch.sparsified()
 
     def visits(self, clock: float) -> int:
