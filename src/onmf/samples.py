@@ -78,7 +78,7 @@ class Samples:
 
     @property
     def has_zeros(self) -> bool:
-        """Whether any entry is zero that is not missing."""
+        """Is any entry zero that is not missing?"""
         zeros = self.values == 0
         if self.masked:
             return bool(zeros.any() and self.times_entry_weight(zeros).any())

@@ -164,7 +164,7 @@ class Inference:
         self._warn(raised, unsolved, X.shape[0])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
-        from onmf.device.problem import DeviceSolver  # PyTorch is there, but not for everybody
+        from onmf.device.problem import DeviceSolver  # an optional dependency
 
         fitted, box = self.fitted, self.box
         if not fitted.divergence.separable or not isinstance(box, Box):

@@ -77,8 +77,8 @@ class OnlineNMF(NMF):
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
         stochastic projected subgradient steps, which the theorem is about.
     batch_size : int or None, default None
-        Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
-        first batch sets the scale and the start.
+        Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger; on a
+        device max(5 K, 1024), later up to three times the samples seen. The first batch sets the scale and the start.
     max_passes : int, default 1
         Passes of ``fit`` over the data.
     shuffle : bool, default True
@@ -349,7 +349,7 @@ class OnlineNMF(NMF):
         if isinstance(data, Source):
             return learner.run(recipe, data, *given)
         require_shards(recipe)
-        from onmf.distributed.driver import Driver  # Dask is there, but not for everybody
+        from onmf.distributed.driver import Driver  # an optional dependency
 
         return Driver(recipe, data, *given, self.shards).run()
 
@@ -419,7 +419,7 @@ class OnlineNMF(NMF):
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights[1], stacklevel=5)
         if device is not None and self._can_stay_on_device(weights):
-            from onmf.device.transfer import fits  # PyTorch is there, but not for everybody
+            from onmf.device.transfer import fits  # an optional dependency
 
             if fits(X, device):
                 return _on_device(X, device, X.dtype), features

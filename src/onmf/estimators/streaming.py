@@ -251,7 +251,7 @@ def map_partitions(
     coefficients: bool = False,
 ) -> Any:
     """Return a dask array: the function of every partition of samples or, if X holds those, of ``coefficients``."""
-    from onmf.distributed.mapping import lazy_array  # Dask is there, but not for everybody
+    from onmf.distributed.mapping import lazy_array  # an optional dependency
 
     partitions = partitions_of(X, None, weights, model.implicit)
     if coefficients:

@@ -1,4 +1,4 @@
-"""Batches of a source, with the place in it where each begins."""
+"""Reading a source in batches: their sizes, and the row at which each begins."""
 
 from __future__ import annotations
 
@@ -84,10 +84,11 @@ def cuts(
     size: Callable[[int], int],
     begins: int = 0,
 ) -> Generator[Cut, None, None]:
-    """Yield the batches from the row at which one ``begins``; ``fault`` is called for samples that are left out.
+    """Yield the batches of a source from the row ``begins`` on, each with its row numbers and its place.
 
-    ``size`` says how long the next one should be, given how many bytes a row takes. Where batches grow, they are made
-    of the same blocks wherever reading begins: only whole blocks are left out.
+    ``fault`` is called with the error of every sample that is left out. ``size`` returns the length of the next batch,
+    given the bytes of a row. Where batches grow, they are made of the same blocks wherever reading begins: only whole
+    blocks are left out.
     """
     block = reading.size_of(source)
     first = begins // block * block
@@ -131,9 +132,9 @@ def learnable(
     names: Sequence[str] | None,
     fault: Callable[[ValueError], None],
 ) -> tuple[Any, Counts, Any]:
-    """Return a block as the settings mean it, without samples of weight zero and, if these are skipped, bad ones.
+    """Return a block as ``Samples``, without samples of weight zero and, if bad ones are skipped, without these.
 
-    One bad row must not spoil those that it came with.
+    One bad row must not spoil the others of its block.
     """
     batch = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
     weights = batch.sample_weight

@@ -137,8 +137,8 @@ def initial_dictionary(
     ``fixed`` components (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample of
     some weight counts as that many.
 
-    Where coefficients sum to one, components have the size of samples, and the user's own come in the data's units, of
-    which ``unit`` is that of X.
+    Where coefficients sum to one, components are as large as samples. The user's own are then in the data's units, and
+    are divided by ``unit``, the scale of X.
     """
     if isinstance(init, str) or as_numbers(init) is None:
         require_init(init)
@@ -260,7 +260,7 @@ def _drawn(n: int, rng: np.random.Generator, counts: Array | None) -> int:
 
 
 def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
-    """Return NNDSVD (Boutsidis and Gallopoulos 2008): of each singular pair the stronger sign, averages for zeros."""
+    """Return NNDSVD (Boutsidis and Gallopoulos 2008): the stronger sign of each singular pair, averages for zeros."""
     from sklearn.utils.extmath import randomized_svd  # scikit-learn takes a second to import, and few start here
 
     rank = min(K, *X.shape)

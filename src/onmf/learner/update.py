@@ -75,7 +75,7 @@ def learn_batch(
     repeated: bool = False,
     shards: int = 1,
 ) -> BatchUpdate:
-    """Learn from one batch, one of as many as ``shards`` learn from at the same time, each by itself.
+    """Learn from one batch. With ``shards`` > 1, that many batches are learnt from the same state at the same time.
 
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
@@ -89,7 +89,7 @@ def learn_batch(
     start = method.on_shard(shards), learned.inside, learned.state.on_shard(shards)
     box, adapt = recipe.coefficient_set, method.adapts and learned.adaptive
     options: dict[str, Any] = {"box": box, "adapt": adapt, "repeated": repeated}
-    options["exchanges"] = shards == 1  # all shards have their components in common
+    options["exchanges"] = shards == 1  # all shards must have the same components
     first = shards == 1 and not learned.history.samples
     unit = learned.divergence.loss_unit(units.scale)
     H: Array | None = None
@@ -105,7 +105,7 @@ def learn_batch(
             require_below_bound(result.H, box.high, batch, units.scale, rows)
         usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), learned.zeros or batch.has_zeros
     else:
-        # PyTorch is there, but not for everybody.
+        # Imported here, as PyTorch is an optional dependency.
         from onmf.device.engine import learn_on_device
         from onmf.device.transfer import as_batch
 

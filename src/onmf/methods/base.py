@@ -1,4 +1,4 @@
-"""The interface of a method, which changes the dictionary by a chunk of samples and their coefficients.
+"""The interface of a method: how the dictionary is updated from a chunk of samples and their coefficients.
 
 A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
 ``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.
@@ -25,13 +25,13 @@ from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
-PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
+PENALISED_EFFORT = 2  # for methods that find coefficients with few steps
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
 @dataclass(frozen=True)
 class Growing:
-    """Chunks of a share of the samples seen, within bounds.
+    """The size of chunks: a fixed fraction of the samples seen so far, within bounds.
 
     At first the dictionary learns most from being updated often. Later its error is that of an average over far more
     samples than a chunk has, and updating it for every few of them is time lost.
@@ -207,7 +207,7 @@ class Method(Choice):
 
     @property
     def penalised_effort(self) -> int:
-        """The factor of that effort with penalties, for methods whose coefficients are found in haste."""
+        """The factor of that effort with penalties, for methods that find coefficients with few steps."""
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:

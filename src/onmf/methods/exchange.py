@@ -1,4 +1,4 @@
-"""A way out of poor local minima: two components become one, and the place of the other goes to what the samples miss.
+"""Escape from poor local minima: merge two components, and give the free place to what the fits lack.
 
 Where two components share one part of the data and two parts of the data share one component, no small step helps. So
 at every doubling of the samples seen, and more often where the past is forgotten, one exchange is tried on some of
@@ -74,7 +74,7 @@ class ExchangeSamples(ABC):
 
     @abstractmethod
     def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
-        """Return S = avg h h' and Q = W W' (K, K), in the metric of curvatures that are about products r_n d_f."""
+        """Return S = avg h h' and Q = W W' (K, K), with the curvatures approximated by products r_n d_f."""
 
     @abstractmethod
     def lacking(self, rows: slice, H: Any, W: Array, worst: int) -> Array | None:

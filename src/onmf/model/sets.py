@@ -211,7 +211,7 @@ class Sets:
         return Box(self.eps_prime, self.U)
 
     def where(self, coefficients: str) -> tuple[DictionarySet, Box | Simplex]:
-        """Return C and H for "nonnegative" coefficients, or for those on the "simplex", where W has a unit."""
+        """Return C and H for coefficients that are "nonnegative" or on the "simplex"; there W has no upper bound."""
         if not isinstance(coefficients, str) or coefficients not in COEFFICIENTS:
             raise ValueError(f"coefficients must be 'nonnegative' or 'simplex', got {coefficients!r}.")
         if coefficients == "simplex":
