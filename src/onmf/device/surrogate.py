@@ -230,7 +230,7 @@ class SurrogateEngine(DeviceEngine):
         self.records = self.H.is_cuda and not self.state.penalties and recordable
 
     def size(self, left: int) -> int:
-        """Return a power of two, of which there are few, so that steps are recorded once for many."""
+        """Return a power of two: there are few of these, so that one recorded CUDA graph serves many chunks."""
         if self.method.tau is not None:
             return min(int(self.method.tau), left)
         K, F = self.state.W.shape
@@ -241,7 +241,7 @@ class SurrogateEngine(DeviceEngine):
         return most if left >= most else left
 
     def weight(self, clock: float, n: float) -> float:
-        """Return the weight of n samples; what large chunks say has little noise, so the past is forgotten sooner.
+        """Return the weight of n samples; large chunks have little noise, so that the past is forgotten sooner.
 
         What a dictionary is worth depends on the number of its updates rather than of its samples.
         """

@@ -42,7 +42,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Block:
-    """The samples of a partition, in the order in which they are learnt from; none of them is moved for it."""
+    """The samples of a partition, and the order in which they are learnt from, without a sorted copy."""
 
     batch: Samples
     rows: npt.NDArray[Any]
@@ -119,7 +119,7 @@ def start(sealed: Sealed, cuts: Sealed, *blocks: Block) -> tuple[Learned, Progre
 
 
 def state(sealed: Sealed) -> Sealed:
-    """Return the state that a round begins with, on its way to all shards; as an argument it cannot be lost."""
+    """Return the state that a round begins with, to be sent to all shards: a task's argument cannot be lost."""
     return Sealed(sealed.content.received())
 
 

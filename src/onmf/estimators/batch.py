@@ -32,7 +32,7 @@ from onmf.samples import Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Factorised(Fitted):
-    """A model with the coefficients that the iterations have come to."""
+    """The model that ``BatchNMF`` has learnt, with the final coefficients."""
 
     H: Array  # in the data's units
     weight: float  # of all samples

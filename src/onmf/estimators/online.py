@@ -198,7 +198,7 @@ class OnlineNMF(NMF):
 
     @property
     def skipped_(self) -> list[str]:
-        """Why the last hundred of them were left out."""
+        """The reasons why the last hundred samples or batches were left out."""
         return list(self._skipped.reasons)
 
     # Learning
@@ -377,7 +377,7 @@ class OnlineNMF(NMF):
     # Settings
 
     def _configured(self) -> _Configured:
-        """Return the settings as the learner takes them, checked; they are made anew when one has been replaced."""
+        """Check the settings and return them as the learner needs them; they are cached until one is replaced."""
         given = [getattr(self, name) for name in NAMES]
         found = self._configuration
         if found is not None and all(map(operator.is_, given, found.given)):

@@ -39,7 +39,7 @@ class Reading:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Reading:
-        """Return how the parameters of an estimator say that data are read, checked."""
+        """Check the parameters of an estimator that say how data are read, and return them as a ``Reading``."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
         if not isinstance(shuffle, (bool, np.bool_)):
@@ -151,7 +151,7 @@ def learnable(
 
 
 def _row_bytes(batch: Samples, by_length: bool) -> int:
-    """Return the bytes of a row; ``by_length`` alone, as batches must not depend on whether data stay on a device."""
+    """Return the bytes of a row; ``by_length`` only, where batches must not depend on whether data are on a device."""
     if not by_length:
         return max(1, batch.nbytes // len(batch))
     sparse = batch.sparse or getattr(batch.matrix, "sparse", False)

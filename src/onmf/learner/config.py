@@ -1,4 +1,4 @@
-"""The settings of a model as the learner takes them, and which of them do not go together."""
+"""The settings of a model as the learner needs them, and the checks of those that cannot be combined."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
-    """Return ``learned`` ready to continue with settings as they are now; some of them cannot change on the way."""
+    """Return ``learned`` with the settings as they are now; a change of one that must not change raises an error."""
     state, units = learned.state, learned.units
     given = recipe.divergence.for_data(units.mean, state.W.shape[1])
     alike = type(given) is type(learned.divergence)

@@ -189,7 +189,7 @@ class Coverage:
         return Coverage(self.features | other.features, self.blank + other.blank)
 
     def findings(self, names: Sequence[str] | None) -> dict[str, str]:
-        """Return what to tell the user, who calls the features by these names: sentences by what they are about."""
+        """Return sentences for the user, keyed by their subject; ``names`` are those of the features."""
         found, missing = dict[str, str](), np.flatnonzero(~self.features).tolist()
         if missing:
             which = listed([f if names is None else names[f] for f in missing], "Feature")

@@ -267,7 +267,7 @@ class Method(Choice):
     chunks_per_round: ClassVar[int] = 33  # of a shard: fewer cost more messages, more let the shards drift apart
 
     def on_shard(self, shards: int) -> Method:
-        """Return the method of one of these shards: the same, unless it forgets by the samples that all of them see."""
+        """Return the method for one of several shards: the same, unless it forgets by the samples of all shards."""
         return self
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
@@ -275,7 +275,7 @@ class Method(Choice):
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
-        """Return the state that follows ``before`` by what all shards have learnt; W is minimised anew."""
+        """Return the state after ``before`` and all that the shards have learnt; W is minimised again."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
 

@@ -90,7 +90,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         return None
 
     def continued(self, before: Method) -> Method:
-        """Keep what the first batch has decided, if nothing else is asked for."""
+        """Return the method with ``sparse`` as the first batch decided it, unless it is set now."""
         super().continued(before)
         return self if self.sparse is not None else replace(self, sparse=getattr(before, "sparse", None))
 

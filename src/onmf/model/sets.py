@@ -69,7 +69,7 @@ class DictionarySet:
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Return argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Fixed components are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
+        Fixed components are returned as they are in V. For the others, clipping to [0, high] is the answer at a feature
         whose clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
         *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
         then holds by itself.
