@@ -6,8 +6,8 @@ import gc
 import json
 import logging
 import signal
+import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ from distributed.utils import get_mp_context
 
 import onmf
 from onmf import Checkpoint, OnlineNMF
+from onmf.cli import cluster as cli_cluster
 from onmf.data import SourceError
 from onmf.distributed import partitioned, window, worker
 from tests import processes as copies
@@ -168,10 +169,8 @@ def test_a_driver_that_is_killed_is_resumed_on_another_cluster_bit_for_bit(
     data: Any, expected: OnlineNMF, client: Client, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "x.npy", X)
-    (tmp_path / "driver.py").write_text(DRIVER)
     address = client.scheduler.address  # type: ignore[union-attr]
-    arguments = [tmp_path / "driver.py", tmp_path / "x.npy", ROWS, tmp_path / "run", K, address]
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, timeout=120, check=False)
+    done = copies.run("-c", DRIVER, tmp_path / "x.npy", ROWS, tmp_path / "run", K, address)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert 3000 <= onmf.load(tmp_path / "run").n_samples_seen_ <= 5000
     with cluster(1, processes=False):
@@ -273,9 +272,8 @@ if __name__ == "__main__":
 """
 
 
-def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_are_sent_along(tmp_path: Path) -> None:
-    (tmp_path / "memory.py").write_text(MEMORY)
-    done = subprocess.run([sys.executable, tmp_path / "memory.py"], capture_output=True, text=True, check=False)
+def test_ten_times_more_partitions_take_no_more_memory_and_classes_of_a_script_are_sent_along() -> None:
+    done = copies.run("-c", MEMORY, text=True)
     assert done.returncode == 0, done.stderr
     (driver, worker), (later_driver, later_worker) = json.loads(done.stdout.replace("(", "[").replace(")", "]"))
     all_of_it = 108 * 500 * 300 * 8 / 1024  # kilobytes of the partitions that were more
@@ -375,6 +373,19 @@ sys.stdin.read()
 """
 
 
+def test_an_address_that_is_silent_is_one_sentence(
+    folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_cluster, "PATIENCE", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        status, _, err = run_main("fit", folder / "x.npy", "--dask", address, "--out", folder / "m")
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        f"onmf: --dask {address}: no scheduler answers there (it was silent for 1 seconds); give its address, or local."
+    )
+
+
 def test_a_scheduler_that_dies_is_one_sentence(folder: Path) -> None:
     fit = ["fit", folder / "x.npy", "-k", K, "--passes", 10**6, "--log-every", "0.1s", "--out", folder / "m"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -421,7 +432,7 @@ def test_what_cannot_be_is_one_sentence_and_status_2(
     arguments: list[str], words: str, folder: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", "1s")
+    monkeypatch.setattr("onmf.cli.cluster.PATIENCE", 1)
     Path("x.csv").write_text("1,2\n3,4\n")
     Path("x.npy.zarr").mkdir()
     onmf.save(quick(max_passes=1).fit(X[:300]), "m0")

@@ -92,7 +92,7 @@ def test_derivative_is_zero_where_the_fit_is_exact(divergence: Divergence, rng: 
 
 @pytest.mark.parametrize("family", [Alpha, Beta])
 @given(p=parameter, x=entry, y=entry)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_derivative_is_that_of_the_printed_formula_for_any_parameter(
     family: type[Separable], p: float, x: float, y: float
 ) -> None:
@@ -157,7 +157,7 @@ PRINTED: dict[type[Separable], Callable[..., Decimal]] = {Alpha: printed_alpha, 
 
 @pytest.mark.parametrize("family", [Alpha, Beta])
 @given(p=parameter, x=entry, y=entry)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_families_keep_their_digits_for_any_parameter(family: type[Separable], p: float, x: float, y: float) -> None:
     printed = PRINTED[family]
     with localcontext() as context:

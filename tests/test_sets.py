@@ -42,7 +42,7 @@ def members(C: DictionarySet, shape: tuple[int, int], seed: int, n: int = 20) ->
 
 @every_eps
 @given(V=matrices())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_projection_lies_in_the_set(eps: float, V: np.ndarray) -> None:
     W = DictionarySet(eps).project(V)
     assert W.min() >= 0
@@ -53,7 +53,7 @@ def test_projection_lies_in_the_set(eps: float, V: np.ndarray) -> None:
 
 @every_eps
 @given(V=matrices())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_projection_stays_where_it_is_when_repeated(eps: float, V: np.ndarray) -> None:
     C = DictionarySet(eps)
     W = C.project(V)
@@ -62,7 +62,7 @@ def test_projection_stays_where_it_is_when_repeated(eps: float, V: np.ndarray) -
 
 @every_eps
 @given(data=st.data(), V=matrices())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_projection_does_not_expand(eps: float, data: st.DataObject, V: np.ndarray) -> None:
     U = data.draw(hnp.arrays(np.float64, V.shape, elements=st.floats(-3, 3)))
     C = DictionarySet(eps)
@@ -71,7 +71,7 @@ def test_projection_does_not_expand(eps: float, data: st.DataObject, V: np.ndarr
 
 @every_eps
 @given(V=matrices(), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_member_of_the_set_lies_on_the_near_side_of_the_projection(eps: float, V: np.ndarray, seed: int) -> None:
     C = DictionarySet(eps)
     P = C.project(V)
@@ -206,7 +206,7 @@ def test_contains_tells_members_from_others(W: list[list[float]], inside: bool) 
 
 
 @given(W=matrices(0.0, 1e4), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_change_of_units_keeps_the_directions_of_the_components(W: np.ndarray, seed: int) -> None:
     W = W + np.random.default_rng(seed).uniform(0.01, 1, W.shape)
     C = DictionarySet()
@@ -236,7 +236,7 @@ def test_dictionary_set_raises_an_error_for_a_weight_outside_its_range(eps: floa
 
 
 @given(V=matrices(), size=st.floats(1e-3, 5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_simplex_projection_has_its_size_and_satisfies_the_optimality_conditions(V: np.ndarray, size: float) -> None:
     P = project_on_simplex(V, size)
     assert P.min() >= 0
@@ -258,7 +258,7 @@ def test_simplex_projection_ignores_a_common_shift(rng: np.random.Generator) -> 
 
 
 @given(V=matrices(-1e9, 1e9), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_box_projection_is_the_nearest_member_and_stays_there(V: np.ndarray, seed: int) -> None:
     box = Box()
     P = box.project(V)

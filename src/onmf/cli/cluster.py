@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import sys
@@ -15,7 +16,7 @@ from onmf._support.wording import counted
 from onmf.cli.terminal import errors, fail
 
 LOCAL = "local"
-PATIENCE = "10s"  # for a scheduler to answer
+PATIENCE = 10  # seconds, for a scheduler to answer
 IGNORE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # the command ends its workers
 
 
@@ -42,6 +43,8 @@ def running_on(address: str) -> Iterator[Any]:
     import dask
     import distributed
 
+    from onmf.distributed.cluster import SCHEDULER_LOST
+
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is told in one sentence, without its trace
     _send_modules()
@@ -54,21 +57,33 @@ def running_on(address: str) -> Iterator[Any]:
             cluster = distributed.LocalCluster(threads_per_worker=1, **settings)
             client = distributed.Client(cluster)
         else:
+            asyncio.run(_require_answer(address))
             cluster, client = None, distributed.Client(address, timeout=PATIENCE)
     except AssertionError as error:  # which Dask raises on Ctrl-C while processes start
         raise KeyboardInterrupt from error
     except (OSError, ValueError, TypeError) as error:
-        cause = " ".join(str(error).split()).rstrip(".")
+        cause = " ".join(str(error).split()).rstrip(".") or f"it was silent for {PATIENCE} seconds"
         fail(f"--dask {address}: no scheduler answers there ({cause}); give its address, or local.")
     try:
         workers = counted(len(client.nthreads()), "worker")
         seen = f", dashboard at {client.dashboard_link}" if importlib.util.find_spec("bokeh") else ""
         errors.print(f"Dask: {workers} at {client.scheduler.address}{seen}.")
         yield client
+    except distributed.comm.CommClosedError as error:
+        raise ConnectionError(SCHEDULER_LOST) from error
     finally:
         client.close()
         if cluster is not None:
             cluster.close()
+
+
+async def _require_answer(address: str) -> None:
+    """Raise an error if nothing at this address speaks as Dask does: its client would wait without end."""
+    import distributed
+
+    security = distributed.Security().get_connection_args("client")
+    found = await asyncio.wait_for(distributed.comm.connect(address, timeout=PATIENCE, **security), PATIENCE)
+    await found.close()
 
 
 def _send_modules() -> None:

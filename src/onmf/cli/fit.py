@@ -119,7 +119,7 @@ def fit(
         from onmf.distributed import partitioned  # not needed for --help
 
         source = opened(data, like, partitioned)
-    if reason := place.no_room(4 * model.n_components * source.n_features):  # the dictionary alone, and no more precise
+    if reason := place.no_room(4 * model.n_components * source.n_features):  # no file is smaller
         fail(reason)
     if fixed_model is not None:
         model.set_params(fixed=aligned_fixed_components(fixed_model, source))

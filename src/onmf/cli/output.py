@@ -24,7 +24,6 @@ from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
 from onmf.data import Source, SourceError, open_source, outputs, path_of
 
-DPI = 80  # of plots
 LEAST = 2**12  # bytes that any result needs
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
 SAVED: dict[str, dict[str, Any]] = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}  # better than Pillow's own
@@ -117,12 +116,12 @@ def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -
         require_writable_format(plot)
 
 
-def save_plot(figure: Any, plot: Path) -> None:
+def save_plot(figure: Any, plot: Path, dpi: int = 100) -> None:
     """Write a figure, in the format of its suffix."""
     from onmf._support.atomic import replacing
 
     with replacing(plot) as place:
-        figure.savefig(place, dpi=DPI, format=plot.suffix[1:])
+        figure.savefig(place, dpi=dpi, format=plot.suffix[1:])
 
 
 @contextmanager

@@ -149,6 +149,11 @@ class Cluster:
         return list(futures_of(list(held)))
 
 
+SCHEDULER_LOST = (
+    "the connection to Dask's scheduler was lost; what was learnt until then is in the checkpoint, if there is one."
+)
+
+
 @contextmanager
 def failing_machines(client: Any) -> Iterator[None]:
     """Turn the failures of workers and of the scheduler into errors of one sentence."""
@@ -158,10 +163,7 @@ def failing_machines(client: Any) -> Iterator[None]:
         yield
     except (KilledWorker, CancelledError) as error:
         if client.status != "running":
-            raise ConnectionError(
-                "the connection to Dask's scheduler was lost; what was learnt until then is kept in the checkpoint, if "
-                "there is one."
-            ) from error
+            raise ConnectionError(SCHEDULER_LOST) from error
         raise ClusterError(str(error).partition(". ")[0] or type(error).__name__) from error
     except ImportError as error:
         raise ImportError(

@@ -13,6 +13,7 @@ from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console
 
 FIGURES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules, and what is added to the name of --out
+DPI = 80
 
 
 @app.command(epilog="Example:\n\n`onmf demo --out demo.png` writes demo.png, demo-topics.png and demo-sound.png.")
@@ -33,5 +34,5 @@ def demo(
         require_drawable(place, option="--out")
     for name, place in places.items():
         page = importlib.import_module(f"onmf.cli.demo.{name}")  # not needed for --help
-        save_plot(page.draw(seed), place)
+        save_plot(page.draw(seed), place, DPI)
         console.print(f"Wrote {place}.\n", soft_wrap=True)
