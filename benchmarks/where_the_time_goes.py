@@ -82,7 +82,7 @@ def main() -> None:
     for F, K in SIZES:
         cells: list[list[str]] = [[], [], [], [], []]
         for dtype in (np.float64, np.float32):
-            with threadpool_limits(1), threads.taken_from_blas():
+            with threadpool_limits(1), threads.own_threads():
                 solve, learn = stages(F, K, dtype)
             one, two = (whole_pass(F, K, dtype, count) for count in (1, 2))
             share = 2 * F * K * (K + 1) / rates[dtype] / (solve + learn)

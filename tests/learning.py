@@ -105,7 +105,7 @@ def begun(method: Method, divergence: Divergence, W: np.ndarray, samples: np.nda
 
 
 def learnt(method: Method, divergence: Divergence, state: State, X: Any, **settings: Any) -> BatchResult:
-    X = method.stored(divergence, X if isinstance(X, Samples) else Samples(X))
+    X = method.laid_out(divergence, X if isinstance(X, Samples) else Samples(X))
     return learn(HostEngine(method, divergence, state, X, **({"box": Box()} | settings)))
 
 

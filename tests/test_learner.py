@@ -18,7 +18,7 @@ import scipy.stats
 from onmf import OnlineNMF, Sets, load, save
 from onmf.data import Rows, rebatch
 from onmf.divergences import Divergence, Huber
-from onmf.learner.algorithm import NEW_SHARE, Reservoir
+from onmf.learner.reservoir import PER_NEW_SAMPLE, Reservoir
 from onmf.methods import EM, Canonical, Method, Paper, Surrogate
 from onmf.methods.base import Averaging, Growing
 from onmf.model.sets import DictionarySet
@@ -490,7 +490,7 @@ def test_old_samples_are_drawn_evenly_from_those_kept() -> None:
     for seen in range(10, 410):
         kept["kept_of"][0] = seen
         mixed = reservoir.mixed(kept, V)
-        assert mixed.shape == (NEW_SHARE * 10, 1)
+        assert mixed.shape == (PER_NEW_SAMPLE * 10, 1)
         np.testing.assert_array_equal(mixed[:10].matrix, V.matrix)
         counts += np.bincount(mixed[10:].matrix.ravel().astype(int), minlength=10)
     assert scipy.stats.chisquare(counts).pvalue > 1e-3

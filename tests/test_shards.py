@@ -117,7 +117,7 @@ def in_units_of_w(state: State, divergence: Divergence) -> dict[str, np.ndarray]
 @additive
 def test_a_summary_holds_no_row_per_sample(case: str) -> None:
     method, divergence = ADDITIVE[case]
-    assert method.why_not_on_shards == ""
+    assert method.why_not_on_shards is None
     before = begun(case, 100)
     sizes = []
     for n in (97, 970):
@@ -234,7 +234,7 @@ def test_a_state_whose_units_were_changed_before_the_shards_began_merges_rightly
 
 @pytest.mark.parametrize("case", ["full kl", "coupled mahalanobis", "em kl"])
 def test_a_reservoir_is_left_as_it_was_and_not_summed(case: str) -> None:
-    from onmf.learner.algorithm import Reservoir
+    from onmf.learner.reservoir import Reservoir
 
     method, divergence = ADDITIVE[case]
     reservoir = Reservoir(97)

@@ -56,7 +56,7 @@ def test_blas_gets_one_thread_we_get_its_threads_and_the_setting_comes_back(
     run: Callable[..., Any], allowed: int
 ) -> None:
     def inside() -> tuple[set[int], int]:
-        with threads.taken_from_blas():
+        with threads.own_threads():
             return blas_threads(), threads._allowed
 
     with threadpool_limits(allowed, user_api="blas"):
@@ -67,8 +67,8 @@ def test_blas_gets_one_thread_we_get_its_threads_and_the_setting_comes_back(
 
 def test_a_block_within_a_block_leaves_the_setting_as_it_was() -> None:
     with threadpool_limits(3, user_api="blas"):
-        with threads.taken_from_blas():
-            with threads.taken_from_blas():
+        with threads.own_threads():
+            with threads.own_threads():
                 assert blas_threads() == {1}
             assert blas_threads() == {1}
             assert threads._allowed == 3
@@ -82,7 +82,7 @@ def test_blocks_that_overlap_leave_the_setting_as_it_was(
 ) -> None:
     before = blas_threads()
     with threadpool_limits(2, user_api="blas"):
-        first, second = threads.taken_from_blas(), threads.taken_from_blas()
+        first, second = threads.own_threads(), threads.own_threads()
         enter_first(first.__enter__)
         second.__enter__()
         first.__exit__(None, None, None)
@@ -95,7 +95,7 @@ def test_blocks_that_overlap_leave_the_setting_as_it_was(
 
 def test_an_error_gives_the_setting_back() -> None:
     before = blas_threads()
-    with pytest.raises(KeyboardInterrupt), threads.taken_from_blas():
+    with pytest.raises(KeyboardInterrupt), threads.own_threads():
         raise KeyboardInterrupt
     assert blas_threads() == before
     assert threads._users == 0
@@ -474,7 +474,7 @@ def test_an_error_or_an_interrupt_leaves_a_model_that_learns_again(rng: np.rando
         model.partial_fit(-X)
     with pytest.raises(KeyboardInterrupt):
         model.set_params(callbacks=[interrupt]).partial_fit(X)
-    threads.alone(model).__enter__()  # an interrupt before the block
+    threads.learning_alone(model).__enter__()  # an interrupt before the block
     model.set_params(callbacks=None).partial_fit(X)
     assert not threads._learning
 

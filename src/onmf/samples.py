@@ -36,7 +36,7 @@ class Samples:
         # Can entries be missing, or weigh differently?
         self.masked = entry_weight is not None or (self.sparse and absent == "missing")
         self.omits_zeros = self.sparse and not self.masked
-        self.checked = False  # have its entries been found good? Then nobody need look at them again
+        self.checked = False  # have its entries been found good? Then they are not checked again
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: np.dtype[Any] = matrix.dtype
 
@@ -73,12 +73,12 @@ class Samples:
         return float(self.times_sample_weight(self.per_sample((self.values != 0).astype(self.dtype))).sum())
 
     def mostly_zeros(self, share: float = FEW_ENTRIES) -> bool:
-        """Return whether less than this share of the entries is not zero; nobody can tell of a masked X."""
+        """Return whether less than this share of the entries is nonzero; a masked X is never mostly zeros."""
         return not self.masked and self.density < share
 
     @property
     def has_zeros(self) -> bool:
-        """Whether any entry is zero that is not missing."""
+        """Is any entry zero that is not missing?"""
         zeros = self.values == 0
         if self.masked:
             return bool(zeros.any() and self.times_entry_weight(zeros).any())

@@ -41,7 +41,7 @@ def _controller() -> "ThreadpoolController":
     return ThreadpoolController()
 
 
-def taken_from_blas(work: float = math.inf) -> AbstractContextManager[None]:
+def own_threads(work: float = math.inf) -> AbstractContextManager[None]:
     """Take as many threads as BLAS was allowed to use (OMP_NUM_THREADS, threadpoolctl), and leave it one.
 
     ``work`` is the number of multiplications in the largest product: BLAS makes small ones with one thread anyway.
@@ -158,10 +158,10 @@ def _released() -> None:
         _busy -= 1
 
 
-class alone:
+class learning_alone:
     """A block in which a model learns: it raises an error if the model is in another such block.
 
-    Blocks are known by what is here, not by the model, which is pickled and copied as ever.
+    The blocks are recorded here, not in the model, which can be pickled and copied meanwhile.
     """
 
     __slots__ = ("model",)

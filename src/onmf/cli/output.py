@@ -55,7 +55,7 @@ class OutputTarget:
             require_writable(self.out, *inputs, option=self.option)
 
     def kind(self, what: str, suffixes: Sequence[str], data: Path) -> type[outputs.Output]:
-        """Return the format that the suffix tells, which must be among these."""
+        """Return the format of the suffix, which must be among these."""
         kind = outputs.kind_of(Path("rows.csv") if self.standard else self.out)
         if kind is None or not (self.standard or self.out.suffix.lower() in suffixes):
             fail(f"cannot write {what} to {self.out}: use {', '.join(suffixes)}, or - for CSV on standard output.")
@@ -117,7 +117,7 @@ def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -
 
 
 def save_plot(figure: Any, plot: Path, dpi: int = 100) -> None:
-    """Write a figure, in the format that the name tells."""
+    """Write a figure, in the format of its suffix."""
     from onmf._support.atomic import replacing
 
     with replacing(plot) as place:
@@ -294,7 +294,7 @@ class Pictures(outputs.Output):
 
 
 def save_picture(pixels: Array, path: Path) -> None:
-    """Write a picture, grey or RGB, from 0 to 255, in 8 bits, in the format that the name tells."""
+    """Write a picture, grey or RGB, from 0 to 255, in 8 bits, in the format of its suffix."""
     from PIL import Image
 
     from onmf._support.atomic import replacing

@@ -274,7 +274,7 @@ class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a file or a pipe, which holds up the run neither before somebody reads it, nor when it is full."""
+    """Open a file or a pipe without blocking: the run waits neither for a reader nor for room in a full pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
@@ -331,7 +331,7 @@ class MetricsServer(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serve_metrics(address: str, figures: Callable[[], Figures | None]) -> Iterator[None]:
-    """Serve the figures in Prometheus' text format at this [HOST:]PORT, as they are when somebody asks."""
+    """Serve the figures in Prometheus' text format at this [HOST:]PORT, as they are at the time of a request."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or LOOPBACK
     if not (port.isascii() and port.isdecimal() and int(port) < 2**16):

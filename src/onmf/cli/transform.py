@@ -150,7 +150,7 @@ def _write_partitions(
     """Write all coefficients, and return facts about them; the folder appears when it is complete."""
     from onmf.distributed import partitioned
     from onmf.distributed.mapping import tasks_of
-    from onmf.estimators.streaming import Sent
+    from onmf.estimators.streaming import PicklableModel
 
     partitions = opened_for(nmf, data, "the model", partitioned)
     columns, dtype = tuple(nmf.get_feature_names_out()), nmf.components_.dtype
@@ -164,7 +164,7 @@ def _write_partitions(
         try:
             write = PartitionWriter(str(unfinished), columns, partitions.index_name, out.suffix.lower() == ".zarr")
             write.begin(partitions, dtype)
-            find = Sent(nmf).proportions if as_proportions else Sent(nmf).coefficients
+            find = PicklableModel(nmf).proportions if as_proportions else PicklableModel(nmf).coefficients
             skip = nmf.on_error == "skip"
             futures = client.compute(tasks_of(partitions, find, "write", skip, dtype, write, len(columns)))
             for future in as_completed(futures):

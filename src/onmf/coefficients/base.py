@@ -100,9 +100,9 @@ class CoefficientSolver(Registered, kind="solver"):
             raise ValueError(reason)
         posed = self._prepared(problem)
         found = self._solve_by_blocks(posed, self._start(posed, H0))
-        if problem.most is None:
+        if problem.upper_bounds is None:
             return found
-        return Coefficients(np.minimum(found.H, problem.most), found.iterations, found.converged)
+        return Coefficients(np.minimum(found.H, problem.upper_bounds), found.iterations, found.converged)
 
     def _prepared(self, problem: Problem) -> Problem:
         """Return the problem in the form that the solver prefers."""
@@ -130,7 +130,7 @@ def _stopping(solver: CoefficientSolver, tol: float, max_iter: int) -> Coefficie
     return replace(solver, tol=tol, max_iter=max_iter)
 
 
-class Work(ABC):
+class Iteration(ABC):
     """The state of an iteration: every array among the attributes has one row per sample that still takes part."""
 
     def __init__(self, H: Array) -> None:
@@ -161,7 +161,7 @@ class Work(ABC):
         return array[stay]
 
 
-class Descent(Work):
+class Descent(Iteration):
     """The iterates of a problem; fits Y and curvatures have the rows that the problem gives them."""
 
     def __init__(self, problem: Problem, H: Array) -> None:
@@ -176,10 +176,10 @@ class Descent(Work):
         return self.problem.rows_of(array, stay) if name in ("Y", "curvatures") else array[stay]
 
 
-def iterate(work: Work, max_iter: int) -> Coefficients:
+def iterate(iteration: Iteration, max_iter: int) -> Coefficients:
     """Test and step until every sample has converged, or gets no further, or has made ``max_iter`` steps."""
-    n = len(work.H)
-    found = Coefficients.untested(np.empty_like(work.H), max_iter)
+    n = len(iteration.H)
+    found = Coefficients.untested(np.empty_like(iteration.H), max_iter)
     active = np.arange(n)
 
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
@@ -187,17 +187,17 @@ def iterate(work: Work, max_iter: int) -> Coefficients:
         nonlocal active
         if np.count_nonzero(leaving):
             rows, stay = active[leaving], ~leaving
-            found.H[rows] = work.answers()[leaving]
+            found.H[rows] = iteration.answers()[leaving]
             found.iterations[rows], found.converged[rows] = iterations, converged
             active = active[stay]
             if active.size:
-                work.keep(stay)
+                iteration.keep(stay)
         return bool(active.size)
 
     for k in range(max_iter):
-        if not retire(work.test(k), k, True) or not retire(work.step(), k + 1, False):
+        if not retire(iteration.test(k), k, True) or not retire(iteration.step(), k + 1, False):
             return found
     if active.size == n:  # the usual end of a few steps
-        return Coefficients(work.answers(), found.iterations, work.done)
-    found.H[active], found.converged[active] = work.answers(), work.done
+        return Coefficients(iteration.answers(), found.iterations, iteration.done)
+    found.H[active], found.converged[active] = iteration.answers(), iteration.done
     return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask, some_of, times
 from onmf.coefficients import kernels
-from onmf.coefficients.base import Coefficients, CoefficientSolver, Work, iterate
+from onmf.coefficients.base import Coefficients, CoefficientSolver, Iteration, iterate
 from onmf.coefficients.problem import Problem, packed_diagonal, weighted_grams
 from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTY, Penalty
@@ -91,7 +91,7 @@ class Scaled:
         self.mass = self.W.sum(axis=1)
 
 
-class Steps(Work):
+class Steps(Iteration):
     """The iterates of some samples; ``kernels.interior`` says what ``state``, ``bounds`` and ``work`` hold.
 
     Entries that weigh differently make X and W other ones: sum m |x - hW| has m x for x, and m w for w, with a W per

@@ -62,7 +62,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         """Make all steps from H for all samples, in the calling thread: a start for another solver."""
         for _ in range(self.max_iter):
             H = stepped(problem, H)
-        return H if problem.most is None else np.minimum(H, problem.most)
+        return H if problem.upper_bounds is None else np.minimum(H, problem.upper_bounds)
 
 
 def stepped(problem: Problem, H: Array) -> Array:

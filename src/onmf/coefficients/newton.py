@@ -255,7 +255,7 @@ def _start_on_simplex(problem: Problem, H: Array) -> Array:
 
 
 def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
-    """Return the minima of masked samples, and which of them have enough entries: others have many, some far off."""
+    """Return the minima of masked samples, and which have enough entries: others have many minima, some far off."""
     M, B = problem.own_grams, problem.gathered(-problem.squares[0])
     if problem.penalty.l2:
         M = M.copy()

@@ -51,7 +51,7 @@ def slopes(divergence: Divergence, X: Samples, Y: Array) -> Array:
     return slope if roots is None else roots * slope
 
 
-def model(divergence: Divergence, X: Samples, Y: Array, newton: bool = False) -> tuple[Array, Array]:
+def quadratic_model(divergence: Divergence, X: Samples, Y: Array, newton: bool = False) -> tuple[Array, Array]:
     """Return slopes and curvatures of the quadratic model in the fits: the dictionary's, or Newton's."""
     if divergence.separable:
         slope, curvature = divergence.model(np, X.values, Y, newton, X.row_mean)
@@ -74,7 +74,7 @@ def multiplicative_parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[
     if divergence.separable or not X.masked:
         P, N = divergence.multiplicative_parts(X.values, Y, X.row_mean)
         return X.times_entry_weight(P), None if N is None else X.times_entry_weight(N)
-    slope, curvature = model(divergence, X, Y)
+    slope, curvature = quadratic_model(divergence, X, Y)
     return np.maximum(curvature * Y - slope, 0.0), curvature * Y
 
 
@@ -183,12 +183,12 @@ class Problem:
         if self.Q is not None:
             return self.gradient(H, Y), np.ones((len(Y), 1), dtype=Y.dtype)
         if self.X.sparse or self._few:  # at the zeros the gradient is constant, and there is no curvature
-            slope, curvatures = model(self.divergence, self.X, Y, newton=True)
+            slope, curvatures = quadratic_model(self.divergence, self.X, Y, newton=True)
             return self._with_penalty(H, self._gathered_with_zeros(slope)), curvatures
         curvatures = np.empty_like(Y)
 
         def block(X: Samples, Y: Array, out: Array) -> Array:
-            slope, out[:] = model(self.divergence, X, Y, newton=True)
+            slope, out[:] = quadratic_model(self.divergence, X, Y, newton=True)
             return slope @ self.W.T
 
         return self._with_penalty(H, self._by_rows(block, Y, curvatures)), curvatures
@@ -235,7 +235,7 @@ class Problem:
 
     def positive_hessians(self, Y: Array) -> Array:
         """Return ``hessians`` of the dictionary's quadratic models, whose curvatures are positive."""
-        return self.hessians(model(self.divergence, self.X, Y)[1])
+        return self.hessians(quadratic_model(self.divergence, self.X, Y)[1])
 
     def grams(self, curvatures: Array) -> Array:
         """Return sum_f c_nf w_f w_f' for every sample, packed."""
@@ -273,8 +273,11 @@ class Problem:
         return scales(self.divergence, self.X)
 
     @cached_property
-    def size(self) -> Array:
-        """The measure of rounding: ``scale``, or the loss of equal shares, far above it for a dark sample."""
+    def rounding_scale(self) -> Array:
+        """The size of a loss that rounding is measured by: ``scale``, on the simplex at least the loss of equal shares.
+
+        A sample of tiny entries has a scale far below that loss.
+        """
         if not isinstance(self.box, Simplex):
             return self.scale
         H = self.start(None)
@@ -296,7 +299,7 @@ class Problem:
         return np.asarray(self.X.matrix @ self.AW.T)
 
     @cached_property
-    def most(self) -> Array | None:
+    def upper_bounds(self) -> Array | None:
         """Upper bounds on the coefficients of masked samples: ten times the mass that the sample is likely to have.
 
         Where a component has next to nothing at the entries that are there, a little gain there would justify any
@@ -323,7 +326,7 @@ class Problem:
     def squares(self) -> tuple[Array, Array]:
         """The slopes at a fit of zero, and the curvatures, of the sum of weighted squares that has the same minimum."""
         quadratic = self.divergence.least_squares or self.divergence
-        return model(quadratic, self.X, np.zeros_like(self.X.values), newton=True)
+        return quadratic_model(quadratic, self.X, np.zeros_like(self.X.values), newton=True)
 
     def penalised(self) -> tuple[Array, Array]:
         """Return Q and the rows b of the whole objective, of a problem on the Gram matrix."""
@@ -336,13 +339,13 @@ class Problem:
     def tolerance(self, tol: float) -> Array:
         """Return tol * d(x || 2x) per sample, no tighter than the arithmetic of the dtype can tell."""
         if isinstance(self.box, Simplex):
-            return np.maximum(tol * self.scale, 10 * self._eps * self.size)
+            return np.maximum(tol * self.scale, 10 * self._eps * self.rounding_scale)
         return max(tol, 10 * self._eps) * self.scale
 
     @property
     def noise(self) -> Array:
         """The distance that rounding may move a sample's objective."""
-        return 16 * self._eps * self.size
+        return 16 * self._eps * self.rounding_scale
 
     @property
     def _eps(self) -> float:

@@ -38,7 +38,7 @@ OnBad = Callable[[SourceError], None]
 
 
 class Source(ABC):
-    """Samples that are read in batches, without being held in memory."""
+    """Samples that are read in batches; whether they are held in memory is up to the source."""
 
     n_features: int
     n_samples: int | None = None  # None: not known before the end
@@ -92,9 +92,9 @@ class Source(ABC):
         """
 
     def around(self, first: int, last: int) -> "tuple[Source, int] | None":
-        """Return a part of the source that has these rows, and the number of the first in it.
+        """Return a smaller source with rows ``first`` to ``last``, and the number that row ``first`` has in it.
 
-        The part is sent to another process. None: the source is opened anew there.
+        It is sent to another process. None: the source is opened anew there.
         """
         return None
 

@@ -73,8 +73,8 @@ def require_same_features(
         raise ValueError(f"{data} has a feature {theirs!r} where {model} has {ours!r}{cure}.")
 
 
-def likeness(source: Any, learnt: Spec | None) -> str:
-    """Return the cure for a source that was opened without ``like``, so that its features are not the model's."""
+def cure_by_like(source: Any, learnt: Spec | None) -> str:
+    """Return the end of an error message: to open the source with ``like``, if it was opened without."""
     if source.spec is None or learnt is None or (learnt.scheme is None and learnt.names is None):
         return ""
     return "; open it by open_source(..., like=model.source_), which makes its features those of the model"

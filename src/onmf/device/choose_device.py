@@ -1,4 +1,4 @@
-"""The device that a setting means: PyTorch's name of it, or None for the compiled code of this package."""
+"""Resolve the setting ``device`` to the name of a PyTorch device, or None for compiled code on the processor."""
 
 from __future__ import annotations
 

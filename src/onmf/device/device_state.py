@@ -48,11 +48,11 @@ class DeviceState(ABC):
 
     @property
     def changes_on_host(self) -> bool:
-        """Does the host change the units of the statistics? Then learning continues from its copy."""
+        """Must the host change the units of the statistics? If so, learning continues from the host's copy."""
         return False
 
     def after_batch(self, before: State, clock: float, steps: int) -> State:
-        """Return the state on the host at this clock; statistics follow when somebody asks for them."""
+        """Return the state on the host at this clock; statistics are copied when they are first read."""
         W = _array(self.W)
         memory = self.on_host() if self.changes_on_host else HostCopy(self, W)
         samples = before.samples + (clock - before.clock)

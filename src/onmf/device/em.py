@@ -122,7 +122,7 @@ class EMEngine(DeviceEngine):
         Wt = self.device_state.W.T.contiguous()
         return Wt, Wt.sum(dim=0)
 
-    def solve(self, problem: tuple[Any, Any], found: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    def solve(self, chunk: ChunkOnDevice, problem: tuple[Any, Any], found: tuple[Any, Any] | None) -> tuple[Any, Any]:
         """Return the coefficients and their fits at the entries."""
         (Wt, mass), order, method, penalty = problem, order_of(self.divergence), self.method, self.penalty
         effort = method.effort(self.clock) * (method.penalised_effort if self.state.penalties else 1)

@@ -1,7 +1,8 @@
-"""The engine of PyTorch: a batch goes to the device, or is there, and its chunks are learnt from there.
+"""The engine that runs Algorithm 1 with PyTorch.
 
-Within a batch the host waits for the device where something has to be decided, and where it must know how much memory
-entries take. ``surrogate`` and ``em`` have the engines of the two methods that there are.
+It moves a batch to the device, unless it is there already, and learns from it chunk by chunk. Within a batch the host
+waits for the device only where something has to be decided, and where it must know how much memory entries take.
+``surrogate`` and ``em`` hold the engines of the two methods that run on a device.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from onmf.samples import FEW_ENTRIES, Samples
 
 log = logging.getLogger("onmf")
 
-SMALLER = 4  # times, the chunks where memory runs out
+SMALLER = 4  # the factor by which chunks shrink once the device has run out of memory
 SAMPLED = 2**15  # entries of a chunk by whose residuals a parameter is adapted
 
 _alone = threading.Lock()
@@ -146,7 +147,7 @@ class DeviceEngine(ABC):
 
     @abstractmethod
     def weight(self, clock: float, n: float) -> float:
-        """Return the weight in the averages of n samples, after which the clock stands at ``clock``."""
+        """Return the weight in the averages of the n samples that bring the clock to ``clock``."""
 
     def chunks(self) -> Iterator[ChunkOnDevice]:
         """Cut the samples into chunks."""
@@ -179,8 +180,8 @@ class DeviceEngine(ABC):
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
     @abstractmethod
-    def solve(self, problem: Any, found: Any) -> tuple[Any, Any]:
-        """Return the coefficients and what goes with them; the next chunk may overwrite them."""
+    def solve(self, chunk: ChunkOnDevice, problem: Any, found: Any) -> tuple[Any, Any]:
+        """Return the coefficients and what was found with them; the next chunk may overwrite them."""
 
     @abstractmethod
     def update(self, chunk: ChunkOnDevice, problem: Any, found: tuple[Any, Any]) -> None:
@@ -214,7 +215,7 @@ class DeviceEngine(ABC):
     def usage(self) -> Array:
         """The share of each component in the fits, summed over the samples."""
         parts = self.H * self.device_state.W.sum(dim=1)
-        shares = parts / positive(parts.sum(dim=1, keepdim=True))  # of samples of which nothing is fitted, nothing
+        shares = parts / positive(parts.sum(dim=1, keepdim=True))  # a sample whose fit is zero adds nothing
         weights = None if self.weights is None else self.device_state.like(self.weights)[0][:, None]
         sums: Array = times(shares, weights).sum(dim=0, dtype=torch.float64).cpu().numpy()
         return sums

@@ -166,7 +166,7 @@ class DeviceProblem:
 
     @property
     def unbounded(self) -> bool:
-        """Is the upper bound on coefficients one that is not meant to be reached?"""
+        """Is the upper bound on the coefficients the default, which they should not reach?"""
         return self.present is None and self.box.high >= Box().high
 
     @property

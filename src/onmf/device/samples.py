@@ -73,7 +73,7 @@ class DeviceRows:
             return self.values[rows], some_of(self.present, rows)
         first = self.starts[:-1][rows]
         lengths = self.starts[1:][rows] - first
-        # As many places per row as the longest has: how many entries these rows have, nobody has to wait for.
+        # As many places per row as the longest has: the host need not wait for the number of entries of these rows.
         place = torch.arange(self.longest, device=self.device)
         stored = place < lengths[:, None]
         place = torch.clamp(first[:, None] + place, max=max(len(self.values) - 1, 0))

@@ -230,7 +230,7 @@ class SurrogateEngine(DeviceEngine):
         self.records = self.H.is_cuda and not self.state.penalties and recordable
 
     def size(self, left: int) -> int:
-        """Return a power of two, of which there are few, so that steps are recorded once for many."""
+        """Return a power of two: there are few of these, so that one recorded CUDA graph serves many chunks."""
         if self.method.tau is not None:
             return min(int(self.method.tau), left)
         K, F = self.state.W.shape
@@ -241,7 +241,7 @@ class SurrogateEngine(DeviceEngine):
         return most if left >= most else left
 
     def weight(self, clock: float, n: float) -> float:
-        """Return the weight of n samples; what large chunks say has little noise, so the past is forgotten sooner.
+        """Return the weight of n samples; large chunks have little noise, so that the past is forgotten sooner.
 
         What a dictionary is worth depends on the number of its updates rather than of its samples.
         """
@@ -273,12 +273,12 @@ class SurrogateEngine(DeviceEngine):
     def _parameters(self) -> int:
         return len(self.divergence.scaled_parameters)
 
-    def problem(self, chunk: ChunkOnDevice) -> tuple[ChunkOnDevice, Any, Any]:
-        return chunk, *self.samples[chunk.rows]
+    def problem(self, chunk: ChunkOnDevice) -> tuple[Any, Any]:
+        return self.samples[chunk.rows]
 
-    def solve(self, problem: tuple[ChunkOnDevice, Any, Any], found: None) -> tuple[Any, Any]:
-        """Return coefficients and the sum of their losses; the state has made its step, as both are one recording."""
-        chunk, X, present = problem
+    def solve(self, chunk: ChunkOnDevice, problem: tuple[Any, Any], found: None) -> tuple[Any, Any]:
+        """Return coefficients and the sum of their losses; the state has made its step, as both are one CUDA graph."""
+        X, present = problem
         n, usual = chunk.weight, len(X) & (len(X) - 1) == 0
         rho = self.weight(self.clock + n, n)
         old, new = 1 - rho, rho / n
@@ -300,7 +300,7 @@ class SurrogateEngine(DeviceEngine):
         H, loss, *_ = recording.run()
         return H, loss
 
-    def update(self, chunk: ChunkOnDevice, problem: tuple[ChunkOnDevice, Any, Any], found: tuple[Any, Any]) -> None:
+    def update(self, chunk: ChunkOnDevice, problem: tuple[Any, Any], found: tuple[Any, Any]) -> None:
         self.note_loss(chunk, found[1])
 
     def _step(

@@ -1,4 +1,4 @@
-"""Transfer of data to a device: all at once, to stay there, or batch by batch while the last one is learnt from."""
+"""Transfer of data to a device: all at once, to stay there, or batch by batch, during the learning from the last."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def as_batch(batch: Samples, device: str, units: Units, divergence: Divergence, 
 
 
 class DeviceSource(data.Rows):
-    """A source whose rows are on a device: batches of it are their numbers."""
+    """A source whose rows are on a device: a batch holds only the numbers of its rows."""
 
     resident = True
 
@@ -99,7 +99,7 @@ class DeviceSource(data.Rows):
 
 
 def sent_ahead(batches: Iterator[Cut], device: str) -> Generator[Cut, None, None]:
-    """Yield the batches on the device, each read and sent by a thread of its own while the last is learnt from."""
+    """Yield the batches on the device, each read and sent by another thread while the one before it is learnt from."""
     stream = torch.cuda.Stream(device) if torch.device(device).type == "cuda" else None  # its copies overlap with work
 
     def following() -> Cut | None:

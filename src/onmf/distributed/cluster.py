@@ -134,7 +134,7 @@ class Cluster:
         return any(future.status in LOST for future in self._futures(held))
 
     def forget(self, *held: Delayed) -> None:
-        """Release values that are held, so that they can be computed anew: a value that is wanted stays given up.
+        """Release values that are held, so that they can be computed again; as long as one is held, it stays lost.
 
         They are not cancelled: that breaks the connection to the scheduler where other tasks depend on them.
         """

@@ -42,7 +42,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Block:
-    """The samples of a partition, in the order in which they are learnt from; none of them is moved for it."""
+    """The samples of a partition, and the order in which they are learnt from, without a sorted copy."""
 
     batch: Samples
     rows: npt.NDArray[Any]
@@ -107,7 +107,7 @@ def start(sealed: Sealed, cuts: Sealed, *blocks: Block) -> tuple[Learned, Progre
     batch, rows = _samples(cuts, blocks)
     if seed is not None:
         batch = batch[np.random.default_rng(list(seed)).permutation(len(rows))]
-    reading = replace(reading, max_passes=1, shuffle=False, marked=False, verify=False)
+    reading = replace(reading, max_passes=1, shuffle=False, keeps_digests=False, verify=False)
     generators = rng, np.random.default_rng(0)  # the second would shuffle
     last: Any = None
     try:
@@ -119,7 +119,7 @@ def start(sealed: Sealed, cuts: Sealed, *blocks: Block) -> tuple[Learned, Progre
 
 
 def state(sealed: Sealed) -> Sealed:
-    """Return the state that a round begins with, on its way to all shards; as an argument it cannot be lost."""
+    """Return the state that a round begins with, to be sent to all shards: a task's argument cannot be lost."""
     return Sealed(sealed.content.received())
 
 

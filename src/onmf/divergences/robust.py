@@ -170,7 +170,7 @@ class Huber(Separable, name="huber"):
 
 
 def weighted_median(values: Array, weights: Array) -> float:
-    """Return the median of as many copies of each value as its weight says; zero of none."""
+    """Return the median of as many copies of each value as its weight says; zero if there are none."""
     values, weights = values.ravel(), weights.ravel().astype(np.float64, copy=False)
     half = 0.5 * float(weights.sum())
     if half <= 0:

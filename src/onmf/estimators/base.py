@@ -28,7 +28,7 @@ from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
 from onmf.estimators.inference import Inference, like, on_host
 from onmf.estimators.messages import NOTHING_IMPLICIT, printer
-from onmf.estimators.streaming import OnBad, Sent, solve_rows
+from onmf.estimators.streaming import OnBad, PicklableModel, solve_rows
 from onmf.insight.topics import leading_features, ranked
 from onmf.learner import Fitted, Progress
 from onmf.learner.learned import proportions
@@ -127,7 +127,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """
         if not isinstance(X, np.ndarray):
             if is_distributed(X):
-                find, K = Sent(self).coefficients, self.n_components_
+                find, K = PicklableModel(self).coefficients, self.n_components_
                 return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
             if isinstance(X, Source):
                 return streaming.transform_source(self, X)
@@ -148,13 +148,15 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         its fit.
         """
         if is_distributed(X):
-            return streaming.map_partitions(self, X, Sent(self).proportions, self.n_components_, "proportions")
+            return streaming.map_partitions(
+                self, X, PicklableModel(self).proportions, self.n_components_, "proportions"
+            )
         return like(X, proportions(on_host(self._inference().coefficients(self._checked(X))), self.components_))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the fit H @ W of coefficients H (n, K)."""
         if is_distributed(X):
-            find, F = Sent(self).fit, self.n_features_in_
+            find, F = PicklableModel(self).fit, self.n_features_in_
             return streaming.map_partitions(self, X, find, F, "inverse", coefficients=True)
         W, H = self._fitted.W, np.asarray(on_host(X))
         if H.dtype.kind not in "buif":
@@ -162,7 +164,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         if H.ndim != 2 or H.shape[1] != len(W):
             raise ValueError(f"inverse_transform takes coefficients of shape (n, {len(W)}), got {H.shape}.")
         require_valid_entries(H)
-        with threads.taken_from_blas():
+        with threads.own_threads():
             fit = H @ (W.astype(H.dtype, copy=False) if H.dtype == np.float32 else W)
         require_finite_values(fit, H, self._fitted.units.mean)
         return like(X, fit)
@@ -319,17 +321,17 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return X.detach()
             X = as_array(X)
         X, features = self._validated(X, reset=False)
-        return self._meant(X, features, sample_weight, weights)
+        return self._as_samples(X, features, sample_weight, weights)
 
-    def _meant(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
-        """Return X as the settings and the weights mean it; bad entries raise an error."""
+    def _as_samples(self, X: Any, features: Features, sample_weight: Any, weights: Any) -> Any:
+        """Return ``Samples``: X with its weights, ``missing`` and ``implicit`` applied; bad entries raise an error."""
         missing, implicit = checked_missing(self.missing, self.implicit)
         X = as_samples(weighted(X, sample_weight, weights, implicit), missing, implicit)
         require_valid_entries(X, given_rows(sample_weight), features.names)
         return X
 
     def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
-        """Check shape, type and feature names by scikit-learn's rules; ``_meant`` checks the entries."""
+        """Check shape, type and feature names by scikit-learn's rules; ``_as_samples`` checks the entries."""
         learnt = None if reset else self._fitted.features
         if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
             if learnt is None:

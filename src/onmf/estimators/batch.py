@@ -32,7 +32,7 @@ from onmf.samples import Samples
 
 @dataclass(frozen=True, kw_only=True)
 class Factorised(Fitted):
-    """A model with the coefficients that the iterations have come to."""
+    """The model that ``BatchNMF`` has learnt, with the final coefficients."""
 
     H: Array  # in the data's units
     weight: float  # of all samples
@@ -133,7 +133,7 @@ class BatchNMF(NMF):
         self._check_batch_settings()
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
-        X = self._meant(X, features, sample_weight, weights)
+        X = self._as_samples(X, features, sample_weight, weights)
         divergence = divergences.get(self.divergence)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
         divergence = divergence.for_data(units.mean, X.shape[1])
@@ -145,10 +145,10 @@ class BatchNMF(NMF):
         if penalties and divergence.multiplicative_slope is None:
             raise ValueError(f"BatchNMF has no penalties under {divergence.name} with its parameter; use OnlineNMF.")
         C = replace(sets.dictionaries, fixed=count(self.fixed))
-        with threads.alone(self):
+        with threads.learning_alone(self):
             before = self._learned
             try:
-                with threads.taken_from_blas():
+                with threads.own_threads():
                     self._factorise(X, units, divergence, features, penalties, C)
                 self._warn_unless_converged()
                 if X.masked and (found := Coverage.of(X).findings(features.names)):

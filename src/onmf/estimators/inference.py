@@ -20,7 +20,7 @@ from onmf.learner import Fitted, Learned
 from onmf.learner.initialise import require_weighs_entries
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
-from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
+from onmf.model.validation import DataError, require_below_bound, require_finite_values, require_valid_entries
 from onmf.samples import Samples
 
 BLOCK = 1024  # samples solved side by side: enough for BLAS, little memory
@@ -103,7 +103,7 @@ class Inference:
                 yield block.rows, block.losses.cpu().numpy().astype(np.float64)
             return
         for rows, H, problem in self.solved(_samples(X)):
-            with threads.taken_from_blas():
+            with threads.own_threads():
                 losses = problem.loss(H, problem.fit(H)).astype(np.float64)
             yield rows, losses
 
@@ -114,7 +114,7 @@ class Inference:
             part = held[rows] if problem.X.sparse else held[rows].densified()
             V, _ = self.fitted.units.inside(part, self.fitted.divergence)
             there = Problem(problem.divergence, V.astype(H.dtype), problem.W)
-            with threads.taken_from_blas():
+            with threads.own_threads():
                 losses[rows] = there.loss(H, there.fit(H))
         return losses * self._loss_unit
 
@@ -126,7 +126,7 @@ class Inference:
         state, W = self.fitted.state, self.fitted.state.W.astype(X.dtype, copy=False)
         gradient = state.penalties.slope(W)
         for rows, H, problem in self.solved(X):
-            with threads.taken_from_blas():
+            with threads.own_threads():
                 slope = slopes(self.fitted.inside, problem.X.densified(), H @ W)
                 require_finite_values(slope, X[rows], self.fitted.units.mean, _numbers(rows))
                 gradient += H.T @ slope / X.shape[0]
@@ -155,7 +155,7 @@ class Inference:
             given, numbers = X[rows] if sparse else X[rows].densified(), _numbers(rows)
             V, count = fitted.units.inside(given, fitted.divergence, numbers)
             problem = Problem(divergence, V, W, box, penalty)
-            with threads.taken_from_blas():
+            with threads.own_threads():
                 found = solver.solve(problem)
             self._require_usable(found.H, given, numbers)
             raised += count
@@ -164,7 +164,7 @@ class Inference:
         self._warn(raised, unsolved, X.shape[0])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
-        from onmf.device.problem import DeviceSolver  # PyTorch is there, but not for everybody
+        from onmf.device.problem import DeviceSolver  # an optional dependency
 
         fitted, box = self.fitted, self.box
         if not fitted.divergence.separable or not isinstance(box, Box):
@@ -188,7 +188,7 @@ class Inference:
         """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
         require_finite_values(H, given, self.fitted.units.mean, numbers)
         if self.sets is None and not self.fitted.shares:
-            require_unbounded(H, self.box.high, given, self.fitted.units.scale, numbers)
+            require_below_bound(H, self.box.high, given, self.fitted.units.scale, numbers)
 
     def _warn(self, raised: int, unsolved: int, n: int) -> None:
         if raised and not self.fitted.raised:

@@ -21,7 +21,7 @@ from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
-from onmf.data.inputs import likeness, require_same_features
+from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.data.pipes import ended_by_interrupts
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
@@ -77,8 +77,8 @@ class OnlineNMF(NMF):
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
         stochastic projected subgradient steps, which the theorem is about.
     batch_size : int or None, default None
-        Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger. The
-        first batch sets the scale and the start.
+        Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger; on a
+        device max(5 K, 1024), later up to three times the samples seen. The first batch sets the scale and the start.
     max_passes : int, default 1
         Passes of ``fit`` over the data.
     shuffle : bool, default True
@@ -198,7 +198,7 @@ class OnlineNMF(NMF):
 
     @property
     def skipped_(self) -> list[str]:
-        """Why the last hundred of them were left out."""
+        """The reasons why the last hundred samples or batches were left out."""
         return list(self._skipped.reasons)
 
     # Learning
@@ -231,7 +231,7 @@ class OnlineNMF(NMF):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        with threads.alone(self):
+        with threads.learning_alone(self):
             configured = self._configured()
             if checkpoint is None and resume:
                 raise ValueError(
@@ -249,7 +249,7 @@ class OnlineNMF(NMF):
         recipe, reading, configured.learned = configured.recipe, configured.reading, None
         settings, begun = self.get_params(deep=False), None
         if keep is not None:
-            reading = replace(reading, marked=True, verify=keep.verify)
+            reading = replace(reading, keeps_digests=True, verify=keep.verify)
             settings["divergence"] = model_file.lasting(self.divergence, recipe.divergence)
             begun = keep.opened(settings, resume)  # before the data are touched
         same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
@@ -290,7 +290,7 @@ class OnlineNMF(NMF):
 
         A model learns in one thread at a time, while any number of threads may use what it has learnt so far.
         """
-        with threads.alone(self):
+        with threads.learning_alone(self):
             configured, before = self._configured(), self._learned
             begun = before
             if before is not None and configured.learned is not before:  # else it was learnt with these settings
@@ -349,7 +349,7 @@ class OnlineNMF(NMF):
         if isinstance(data, Source):
             return learner.run(recipe, data, *given)
         require_shards(recipe)
-        from onmf.distributed.driver import Driver  # Dask is there, but not for everybody
+        from onmf.distributed.driver import Driver  # an optional dependency
 
         return Driver(recipe, data, *given, self.shards).run()
 
@@ -377,7 +377,7 @@ class OnlineNMF(NMF):
     # Settings
 
     def _configured(self) -> _Configured:
-        """Return the settings as the learner takes them, checked; they are made anew when one has been replaced."""
+        """Check the settings and return them as the learner needs them; they are cached until one is replaced."""
         given = [getattr(self, name) for name in NAMES]
         found = self._configuration
         if found is not None and all(map(operator.is_, given, found.given)):
@@ -413,13 +413,13 @@ class OnlineNMF(NMF):
             return source, Features.of(source.n_features, source.feature_names)
         if is_tensor(X):
             require_samples(X, device)
-            if device is not None and X.is_cuda and self._stays(weights):
+            if device is not None and X.is_cuda and self._can_stay_on_device(weights):
                 return _on_device(X, device, dtype_of(X)), Features(X.shape[1])
             X = as_array(X)
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights[1], stacklevel=5)
-        if device is not None and self._stays(weights):
-            from onmf.device.transfer import fits  # PyTorch is there, but not for everybody
+        if device is not None and self._can_stay_on_device(weights):
+            from onmf.device.transfer import fits  # an optional dependency
 
             if fits(X, device):
                 return _on_device(X, device, X.dtype), features
@@ -432,7 +432,7 @@ class OnlineNMF(NMF):
         """Return one batch to learn from, a tensor on the named device, and its features."""
         if is_tensor(X):
             require_samples(X, device, None if begun is None else begun.state.W.shape[1])
-            if device is not None and self._stays(weights):
+            if device is not None and self._can_stay_on_device(weights):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
                 return Samples(batch), Features(X.shape[1])
             X = as_array(X)
@@ -440,7 +440,7 @@ class OnlineNMF(NMF):
         samples = weighted(X, *weights, self.implicit)
         return as_samples(samples, self.missing, self.implicit, learning=True), features
 
-    def _stays(self, weights: Weights) -> bool:
+    def _can_stay_on_device(self, weights: Weights) -> bool:
         """Tell whether data can stay on the device: no weights, missing or skipped entries need the host."""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
@@ -473,7 +473,7 @@ def _resumed(
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
-        require_same_features(features, learned.features, "the input", cure=likeness(source, learned.source))
+        require_same_features(features, learned.features, "the input", cure=cure_by_like(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
     learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)

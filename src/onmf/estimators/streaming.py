@@ -19,7 +19,7 @@ from onmf.data import Source, SourceError
 from onmf.data.base import native, read_from
 from onmf.data.columns import Features
 from onmf.data.in_memory import count_rows
-from onmf.data.inputs import likeness, require_same_features
+from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.distributed import Partitions
 from onmf.distributed.partitions import DaskData, Raw
 from onmf.estimators.inference import BLOCK
@@ -74,7 +74,7 @@ def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int
 def require_features(model: NMF, data: Source | Partitions, name: str = "X") -> None:
     """Raise an error if the data have other features than the model was learnt from."""
     found = Features.of(data.n_features, data.feature_names)
-    require_same_features(found, model._fitted.features, name, cure=likeness(data, model._spec))
+    require_same_features(found, model._fitted.features, name, cure=cure_by_like(data, model._spec))
 
 
 def transform_source(model: NMF, source: Source) -> Iterator[Array]:
@@ -209,7 +209,7 @@ def partitions_of(X: Any, sample_weight: Any, weights: Any, implicit: str) -> Pa
     return X
 
 
-class Sent:
+class PicklableModel:
     """A model as it is sent to workers: without callbacks, which may be impossible to pickle."""
 
     def __init__(self, model: Any) -> None:
@@ -251,7 +251,7 @@ def map_partitions(
     coefficients: bool = False,
 ) -> Any:
     """Return a dask array: the function of every partition of samples or, if X holds those, of ``coefficients``."""
-    from onmf.distributed.mapping import lazy_array  # Dask is there, but not for everybody
+    from onmf.distributed.mapping import lazy_array  # an optional dependency
 
     partitions = partitions_of(X, None, weights, model.implicit)
     if coefficients:
@@ -270,7 +270,7 @@ def loss_of_partitions(model: NMF, X: Any, sample_weight: Any, weights: Any) -> 
 
     partitions = partitions_of(X, sample_weight, weights, model.implicit)
     require_features(model, partitions)
-    found = dask.compute(*tasks_of(partitions, Sent(model).loss, "loss"))
+    found = dask.compute(*tasks_of(partitions, PicklableModel(model).loss, "loss"))
     total = math.fsum(weight for _, weight in found)
     if not total:
         raise ValueError("there are no samples to look at: all partitions are empty.")

@@ -5,22 +5,20 @@ An engine does the arithmetic: the one here by NumPy and compiled kernels, that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from onmf._support.arrays import Array
 from onmf.coefficients import Coefficients, CoefficientSolver
 from onmf.coefficients.problem import Problem, adapted
 from onmf.divergences import Divergence
+from onmf.learner.reservoir import PER_NEW_SAMPLE, Reservoir
 from onmf.methods import Method, exchange
 from onmf.model.sets import Box, Simplex
 from onmf.model.state import BatchResult, State
-from onmf.samples import Samples, stacked
-
-NEW_SHARE = 4  # with a reservoir, one sample in this many is new, the others are old
+from onmf.samples import Samples
 
 
 class Engine(Protocol):
@@ -38,11 +36,8 @@ class Engine(Protocol):
     def problem(self, chunk: Any) -> Any:
         """Pose the coefficient problem of a chunk with the dictionary as it is now."""
 
-    def solve(self, problem: Any, H: Any) -> Any:
-        """Return the coefficients and what was found with them, starting from those of the last visit.
-
-        On a device, the surrogate makes the step of W here, too.
-        """
+    def solve(self, chunk: Any, problem: Any, H: Any) -> Any:
+        """Return the coefficients and what was found with them, starting from those of the last visit."""
 
     def update(self, chunk: Any, problem: Any, H: Any) -> None:
         """Make the next state."""
@@ -55,18 +50,25 @@ class Engine(Protocol):
 
 
 def learn(engine: Engine) -> BatchResult:
-    """Learn from the samples of a batch.
+    """Learn from the samples of a batch, by the steps 1) to 3) of Algorithm 1.
 
-    Letters are the paper's, transposed: samples are rows, X ~ H W, and X is its V. ``methods.paper`` has its update of
-    W; others make better steps. In the paper's method a chunk is visited once, and nothing is exchanged.
+    Letters are the paper's, transposed: samples are rows, X ~ H W, and X is its V. W_0 comes from
+    ``learner.initialise``, v_t from ``learner.run``, and eta_t from ``methods.steps``.
+
+    ``methods.paper`` has the paper's update of W; others make better steps. In the paper's method a chunk is visited
+    once, and nothing is exchanged. When another method visits a chunk again, ``update`` starts from the statistics
+    before the chunk, so that what it adds replaces what the last visit added. On a device, the surrogate makes steps 2)
+    and 3) in ``solve``, as one CUDA graph, and its ``update`` only notes the loss.
     """
-    for chunk in engine.chunks():  # v_t, or a mini-batch of tau samples
+    for chunk in engine.chunks():  # 1) draw v_t, or a mini-batch of tau samples
         engine.begin_chunk(chunk)
         H = None
         for _ in range(engine.visits(chunk)):
             problem = engine.problem(chunk)
-            H = engine.solve(problem, H)  # eq:solve_h   h_t = argmin over h in H of d(v_t || h W_{t-1})
-            engine.update(chunk, problem, H)  # eq:upd_dict  W_t = P_C(W_{t-1} - eta_t G_t), G_t = h_t' d'(v_t || h_t W)
+            # 2) h_t minimises d(v_t || h W_{t-1}) + penalty(h) over h in H.
+            H = engine.solve(chunk, problem, H)
+            # 3) W_t = P_C(W_{t-1} - eta_t G_t), where G_t is the sum of h_t^T (d/dy) d(v_t || y) at y = h_t W_{t-1}.
+            engine.update(chunk, problem, H)
         engine.keep(chunk, H)
     return engine.result()
 
@@ -78,7 +80,7 @@ class Chunk:
     rows: slice  # of the batch without its empty samples
     samples: Samples
     new: Samples
-    solver: CoefficientSolver
+    solver: CoefficientSolver  # makes the effort that the chunk is worth
 
 
 class HostEngine:
@@ -109,7 +111,7 @@ class HostEngine:
         self.total, self.first_weight = X.weight, 0.0
         self.filled: Any = slice(None)
         shares = isinstance(box, Simplex)
-        # Of shares, zeros say that there is a component of them.
+        # On the simplex, a sample of zeros is data like any other: some component must be near zero.
         if method.skips_empty and not shares and np.count_nonzero(X.totals) < len(X):
             self.filled = np.flatnonzero(X.totals)
             X = X[self.filled]
@@ -122,10 +124,10 @@ class HostEngine:
 
     def chunks(self) -> Iterator[Chunk]:
         """Cut the samples into chunks; with a reservoir, one sample in four of a chunk is new."""
-        first, share, method = 0, NEW_SHARE if self.reservoir else 1, self.method
+        first, factor, method = 0, self._per_new_sample, self.method
         while first < len(self.X):
             left, clock = len(self.X) - first, self.state.clock
-            size = max(1, min(left, method.chunk(clock, share * left) // share))
+            size = max(1, min(left, method.chunk(clock, factor * left) // factor))
             rows = slice(first, first + size)
             new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
@@ -137,44 +139,48 @@ class HostEngine:
                 self.reservoir.keep(self.old, new)
             first += size
 
+    @property
+    def _per_new_sample(self) -> int:
+        """The samples in a chunk for each new one."""
+        return PER_NEW_SAMPLE if self.reservoir else 1
+
     def _mixed(self, new: Samples) -> Samples:
         return self.reservoir.mixed(self.old, new) if self.reservoir else new
 
     def begin_chunk(self, chunk: Chunk) -> None:
         """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
-        K, share, clock = len(self.state.W), NEW_SHARE if self.reservoir else 1, self.state.clock
-        after = clock + share * len(chunk.new)
+        K, factor, clock = len(self.state.W), self._per_new_sample, self.state.clock
+        after = clock + factor * len(chunk.new)
         if self.exchanges and exchange.due(K, clock, after, self.method.horizon):
             first = chunk.rows.start
-            some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // share)])
+            some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // factor)])
             self.state = exchange.exchanged(self.method, self.divergence, self.state, some, self.box)
         self.before, self.visited = self.state, False
 
     def visits(self, chunk: Chunk) -> int:
-        """Return how often the method looks at the chunk; its share of the statistics is replaced every time."""
+        """Return how often the method looks at the chunk; each visit replaces what the last one added."""
         return self.method.visits(self.before.clock)
 
-    def problem(self, chunk: Chunk) -> tuple[Problem, CoefficientSolver]:
-        """Pose the coefficient problem, for a solver that makes the effort that the chunk is worth."""
-        return Problem(self.divergence, chunk.samples, self.state.W, self.box, self.penalty), chunk.solver
+    def problem(self, chunk: Chunk) -> Problem:
+        """Pose the coefficient problem of the chunk with the dictionary as it is now."""
+        return Problem(self.divergence, chunk.samples, self.state.W, self.box, self.penalty)
 
-    def solve(self, problem: tuple[Problem, CoefficientSolver], H: Coefficients | None) -> Coefficients:
+    def solve(self, chunk: Chunk, problem: Problem, found: Coefficients | None) -> Coefficients:
         """Return the coefficients, starting from those of the last visit."""
-        posed, solver = problem
-        return solver.solve(posed, None if H is None else H.H)
+        return chunk.solver.solve(problem, None if found is None else found.H)
 
-    def update(self, chunk: Chunk, problem: tuple[Problem, CoefficientSolver], found: Coefficients) -> None:
+    def update(self, chunk: Chunk, problem: Problem, found: Coefficients) -> None:
         """Let the method make the next state; note the loss of the new samples before that."""
-        posed, X, H = problem[0], chunk.samples, found.H
-        Y = posed.fit(H) if found.Y is None else found.Y
+        X, H = chunk.samples, found.H
+        Y = problem.fit(H) if found.Y is None else found.Y
         if not self.visited:
-            losses = posed.loss(H, Y) if found.loss is None else found.loss
+            losses = problem.loss(H, Y) if found.loss is None else found.loss
             self.losses.append(float(X.times_sample_weight(losses)[: len(chunk.new)].sum(dtype=np.float64)))
             self.visited = True
-        self.state = self.method.update(self.before, posed, H, Y, 0 if self.repeated else len(chunk.new))
+        self.state = self.method.update(self.before, problem, H, Y, 0 if self.repeated else len(chunk.new))
         if self.adapt:
-            share = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
-            self.divergence = adapted(self.divergence, X, Y, share)
+            rho = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
+            self.divergence = adapted(self.divergence, X, Y, rho)
 
     def keep(self, chunk: Chunk, found: Coefficients) -> None:
         """Note the coefficients of the new samples."""
@@ -185,39 +191,3 @@ class HostEngine:
         state = self.state.with_arrays(np.ascontiguousarray(self.state.W), dict(self.state.memory) | self.old)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)
-
-
-@dataclass(frozen=True)
-class Reservoir:
-    """A few of all samples seen, each equally likely to be among them, to mix with new ones (Vitter's algorithm R).
-
-    A stream in temporal order (the frames of a recording) shows the same few components for a long time; without a
-    reminder of the rest, the dictionary forgets it. Random numbers depend on the samples seen alone, so that a run can
-    be resumed.
-    """
-
-    size: int
-
-    def start(self, W: Array) -> dict[str, Array]:
-        """Return an empty reservoir."""
-        return {"kept": np.zeros((self.size, W.shape[1]), dtype=W.dtype), "kept_of": np.zeros(1)}
-
-    def mixed(self, memory: Mapping[str, Array], V: Samples) -> Samples:
-        """Return new rows V followed by old ones, three times as many."""
-        seen = int(memory["kept_of"][0])
-        if seen == 0:
-            return V
-        rows = np.random.default_rng((0, seen)).integers(min(seen, self.size), size=(NEW_SHARE - 1) * len(V))
-        old = Samples(memory["kept"][rows])
-        both: Samples = stacked([V, old.sparsified() if V.sparse else old])
-        return both
-
-    def keep(self, memory: Mapping[str, Array], V: Samples) -> None:
-        """Let the rows V take their chance, in place."""
-        seen = int(memory["kept_of"][0])
-        number = seen + np.arange(len(V))
-        place = (np.random.default_rng((1, seen)).random(len(number)) * (number + 1)).astype(np.int64)
-        place = np.where(number < self.size, number, place)
-        inside = place < self.size
-        memory["kept"][place[inside]] = V[inside].densified().matrix
-        memory["kept_of"][0] = seen + len(V)

@@ -1,4 +1,4 @@
-"""Batches of a source, with the place in it where each begins."""
+"""Reading a source in batches: their sizes, and the row at which each begins."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Reading:
     max_passes: int = 1
     shuffle: bool = True
     skip_bad: bool = False  # leave out samples and batches that cannot be learnt from?
-    marked: bool = False  # keep digests of what was read, so that a later run recognises it?
+    keeps_digests: bool = False  # keep digests of what was read, so that a later run recognises it?
     missing: str | None = None  # "nan": such entries are missing
     implicit: str = "zero"  # what sparse data do not store is that, or "missing"
     verify: bool = False  # on resuming, compare all that was read of the pass, even where the last batch would do?
-    device: bool = False  # does PyTorch compute?
+    on_device: bool = False  # does PyTorch compute?
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Reading:
-        """Return how the parameters of an estimator say that data are read, checked."""
+        """Check the parameters of an estimator that say how data are read, and return them as a ``Reading``."""
         passes, shuffle, on_error = (settings[name] for name in ("max_passes", "shuffle", "on_error"))
         require_whole(1, max_passes=passes)
         if not isinstance(shuffle, (bool, np.bool_)):
@@ -47,15 +47,15 @@ class Reading:
         if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
             raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}.")
         missing, implicit = checked_missing(settings["missing"], settings["implicit"])
-        grows, device = settings["batch_size"] is None, settings["device"] is not None
-        least = ON_DEVICE if device else 200
+        grows, on_device = settings["batch_size"] is None, settings["device"] is not None
+        least = ON_DEVICE if on_device else 200
         size = max(5 * settings["n_components"], least) if grows else settings["batch_size"]
         require_whole(1, batch_size=size)
         return cls(
             *(int(size), grows, passes, bool(shuffle), on_error == "skip"),
             missing=missing,
             implicit=implicit,
-            device=device,
+            on_device=on_device,
         )
 
     def size_of(self, source: Source) -> int:
@@ -67,7 +67,7 @@ class Reading:
 
         On a device a batch is many chunks, as the host would have to wait for each.
         """
-        if self.device or method is None:
+        if self.on_device or method is None:
             return max(self.batch_size, min(3 * seen, MOST_BYTES_ON_DEVICE // row_bytes))
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
@@ -84,10 +84,11 @@ def cuts(
     size: Callable[[int], int],
     begins: int = 0,
 ) -> Generator[Cut, None, None]:
-    """Yield the batches from the row at which one ``begins``; ``fault`` is called for samples that are left out.
+    """Yield the batches of a source from the row ``begins`` on, each with its row numbers and its place.
 
-    ``size`` says how long the next one should be, given how many bytes a row takes. Where batches grow, they are made
-    of the same blocks wherever reading begins: only whole blocks are left out.
+    ``fault`` is called with the error of every sample that is left out. ``size`` returns the length of the next batch,
+    given the bytes of a row. Where batches grow, they are made of the same blocks wherever reading begins: only whole
+    blocks are left out.
     """
     block = reading.size_of(source)
     first = begins // block * block
@@ -100,7 +101,7 @@ def cuts(
 
     def wanted(batch: Any) -> int:
         if reading.grows and source.batch_size is None:
-            return source.fitting(size(_row_bytes(batch, reading.device)))
+            return source.fitting(size(_row_bytes(batch, reading.on_device)))
         if (reading.skip_bad or source.weighted) and source.batch_size is None:
             return block  # rows that are left out do not make batches shorter
         return int(batch.shape[0])
@@ -131,9 +132,9 @@ def learnable(
     names: Sequence[str] | None,
     fault: Callable[[ValueError], None],
 ) -> tuple[Any, Counts, Any]:
-    """Return a block as the settings mean it, without samples of weight zero and, if these are skipped, bad ones.
+    """Return a block as ``Samples``, without samples of weight zero and, if bad ones are skipped, without these.
 
-    One bad row must not spoil those that it came with.
+    One bad row must not spoil the others of its block.
     """
     batch = as_samples(as_floats(batch), reading.missing, reading.implicit, learning=True)
     weights = batch.sample_weight
@@ -150,7 +151,7 @@ def learnable(
 
 
 def _row_bytes(batch: Samples, by_length: bool) -> int:
-    """Return the bytes of a row; ``by_length`` alone, as batches must not depend on whether data stay on a device."""
+    """Return the bytes of a row; ``by_length`` only, where batches must not depend on whether data are on a device."""
     if not by_length:
         return max(1, batch.nbytes // len(batch))
     sparse = batch.sparse or getattr(batch.matrix, "sparse", False)

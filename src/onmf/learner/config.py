@@ -1,4 +1,4 @@
-"""The settings of a model as the learner takes them, and which of them do not go together."""
+"""The settings of a model as the learner needs them, and the checks of those that cannot be combined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onmf._support.checks import require_whole
 from onmf._support.threads import cached_property
 from onmf.device.choose_device import checked_name
 from onmf.divergences import Divergence
-from onmf.learner.algorithm import Reservoir
+from onmf.learner.reservoir import Reservoir
 from onmf.methods import Choice, Method
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import USUAL_SETS, Box, DictionarySet, Sets, Simplex, count, require_fixed, require_init

@@ -48,7 +48,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)
     if recipe.fixed is not None and not method.keeps_fixed:
         raise ValueError(f"method {method.name!r} cannot learn beside fixed components; use method 'auto'.")
-    internal, _ = units.inside(method.stored(divergence, batch), divergence, rows)
+    internal, _ = units.inside(method.laid_out(divergence, batch), divergence, rows)
     unit = units.scale if recipe.shares else None
     C, fixed = recipe.dictionary_set, fixed_weights(recipe.fixed, batch.shape[1], internal.dtype, unit)
     require_fittable(fixed, recipe.n_components, C, inside)
@@ -59,7 +59,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
         first = first[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, fixed=fixed, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
-    with threads.taken_from_blas(), faults_of_batch(rows):
+    with threads.own_threads(), faults_of_batch(rows):
         W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
         problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
@@ -79,7 +79,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
 
 
 def continued(recipe: Recipe, learned: Learned) -> Learned:
-    """Return ``learned`` ready to continue with settings as they are now; some of them cannot change on the way."""
+    """Return ``learned`` with the settings as they are now; a change of one that must not change raises an error."""
     state, units = learned.state, learned.units
     given = recipe.divergence.for_data(units.mean, state.W.shape[1])
     alike = type(given) is type(learned.divergence)
@@ -137,8 +137,8 @@ def initial_dictionary(
     ``fixed`` components (J, F) are not among the K; k-means++ begins far from them, with what they leave. A sample of
     some weight counts as that many.
 
-    Where coefficients sum to one, components have the size of samples, and the user's own come in the data's units, of
-    which ``unit`` is that of X.
+    Where coefficients sum to one, components are as large as samples. The user's own are then in the data's units, and
+    are divided by ``unit``, the scale of X.
     """
     if isinstance(init, str) or as_numbers(init) is None:
         require_init(init)
@@ -260,7 +260,7 @@ def _drawn(n: int, rng: np.random.Generator, counts: Array | None) -> int:
 
 
 def _nndsvda(X: Any, K: int, rng: np.random.Generator) -> Array:
-    """Return NNDSVD (Boutsidis and Gallopoulos 2008): of each singular pair the stronger sign, averages for zeros."""
+    """Return NNDSVD (Boutsidis and Gallopoulos 2008): the stronger sign of each singular pair, averages for zeros."""
     from sklearn.utils.extmath import randomized_svd  # scikit-learn takes a second to import, and few start here
 
     rank = min(K, *X.shape)

@@ -42,9 +42,9 @@ def proportions(H: Array, W: Array) -> Array:
 class Usage:
     """The share of each component in the fits of the samples, as sums over these.
 
-    The coefficients are those that learning has found anyway, each with the dictionary of its time. Early ones belong
-    to a dictionary that is no more, so a sample counts by its number, the millionth a thousand times as much as the
-    thousandth, and less still where the method forgets. Being sums, those of several machines at the same clock add up.
+    The coefficients are those found while learning. Later samples count more, in proportion to their number in the
+    stream, since early ones were fitted with a dictionary that no longer exists; where the method forgets, early ones
+    count even less. Sums of several machines at the same clock add up.
     """
 
     sums: Array = field(default_factory=lambda: np.zeros(0))  # (K,), double precision
@@ -83,7 +83,7 @@ COLUMNS = ("samples", "seconds", "loss")
 
 @dataclass(frozen=True)
 class History:
-    """Samples, seconds and mean loss after every batch; of a long run, thinned.
+    """Samples, seconds and mean loss after every batch, thinned in a long run.
 
     The last few lie apart: a batch adds its own to these, and seldom copies all.
     """
@@ -102,12 +102,12 @@ class History:
 
     @property
     def entries(self) -> tuple[tuple[int, float, float], ...]:
-        """Samples, seconds and loss of every batch that is left."""
+        """Samples, seconds and loss of every batch that is still kept."""
         return self.earlier + self.recent
 
     @property
     def last(self) -> tuple[int, float, float]:
-        """Those of the last batch; zeros before the first."""
+        """Samples, seconds and loss after the last batch; zeros before the first."""
         return (self.recent or self.earlier or ((0, 0.0, 0.0),))[-1]
 
     @property
@@ -160,7 +160,7 @@ class Skipped:
 
 
 class SkippedLog:
-    """A log that is called with each error, and names the first of them."""
+    """A callable that logs the first errors one by one, and says once that later ones are only counted."""
 
     def __init__(self) -> None:
         self.named = 0
@@ -175,7 +175,7 @@ class SkippedLog:
 
 @dataclass(frozen=True)
 class Coverage:
-    """A mask of the features of masked data that any sample has had, and the number of samples without an entry."""
+    """Which features at least one sample of masked data has had, and how many samples had no entry at all."""
 
     features: Mask
     blank: int = 0
@@ -189,7 +189,7 @@ class Coverage:
         return Coverage(self.features | other.features, self.blank + other.blank)
 
     def findings(self, names: Sequence[str] | None) -> dict[str, str]:
-        """Return what to tell the user, who calls the features by these names: sentences by what they are about."""
+        """Return sentences for the user, keyed by their subject; ``names`` are those of the features."""
         found, missing = dict[str, str](), np.flatnonzero(~self.features).tolist()
         if missing:
             which = listed([f if names is None else names[f] for f in missing], "Feature")

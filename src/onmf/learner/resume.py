@@ -46,7 +46,7 @@ class Position:
     """
 
     kind: ClassVar[str] = "batches"
-    long: ClassVar[str] = "files"  # may be longer than the facts of a model file can be
+    array_field: ClassVar[str] = "files"  # stored as an array: it may be longer than the facts of a model file can be
 
     passes: int
     batches: int  # of this part
@@ -91,9 +91,9 @@ class Position:
         return self.passes > 1 and self.files_before == 0
 
     @classmethod
-    def restored(cls, facts: Mapping[str, Any], long: Any) -> Self:
+    def restored(cls, facts: Mapping[str, Any], files: Any) -> Self:
         """Return the position that was stored as these facts and this list of files, checked."""
-        files = None if long is None else tuple((name, content) for name, content in long)
+        files = None if files is None else tuple((name, content) for name, content in files)
         if not all(isinstance(text, str) for file in files or () for text in file):
             raise ValueError("its list of files does not hold texts")
         past = facts["past"]
@@ -129,7 +129,7 @@ class RoundPosition:
     """The position of a fit in partitions: the pass and the rows done, whatever the machines."""
 
     kind: ClassVar[str] = "rounds"
-    long: ClassVar[str] = "opened"
+    array_field: ClassVar[str] = "opened"
 
     passes: int
     seed: int  # of all shuffling
@@ -157,26 +157,26 @@ class RoundPosition:
         return self.passes > 1
 
     @classmethod
-    def restored(cls, facts: Mapping[str, Any], long: Any) -> Self:
+    def restored(cls, facts: Mapping[str, Any], opened: Any) -> Self:
         """Return the position that was stored as these facts and this list of partitions, checked."""
-        return cls(**facts, opened=tuple(OpenPartition(*each) for each in long))
+        return cls(**facts, opened=tuple(OpenPartition(*each) for each in opened))
 
 
 def stored(position: Position | RoundPosition) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Return a position as arrays and facts of a model file."""
     facts = asdict(position) | {"kind": position.kind}
-    long = facts.pop(position.long)
-    text = np.frombuffer(json.dumps(long).encode(), dtype=np.uint8)
-    return {} if long is None else {f"position.{position.long}": text}, facts
+    field = facts.pop(position.array_field)
+    text = np.frombuffer(json.dumps(field).encode(), dtype=np.uint8)
+    return {} if field is None else {f"position.{position.array_field}": text}, facts
 
 
 def restored(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> Position | RoundPosition:
     """Return the position that ``stored`` has made arrays and facts of, checked."""
     kinds: dict[str, type[Position | RoundPosition]] = {kind.kind: kind for kind in (Position, RoundPosition)}
     kind = kinds[facts["kind"]]
-    long = arrays.get(f"position.{kind.long}")
+    field = arrays.get(f"position.{kind.array_field}")
     facts = {name: fact for name, fact in facts.items() if name != "kind"}
-    return kind.restored(facts, None if long is None else json.loads(long.tobytes()))
+    return kind.restored(facts, None if field is None else json.loads(field.tobytes()))
 
 
 class Digests:
@@ -236,12 +236,12 @@ class PassPart:
     before: int = 0  # files of earlier parts
 
 
-def parts_of_pass(source: Source, done: Position | None, marked: bool) -> tuple[list[PassPart], PassPart]:
+def parts_of_pass(source: Source, done: Position | None, keeps_digests: bool) -> tuple[list[PassPart], PassPart]:
     """Return the parts left of the pass that an earlier run was in, and the one part that is every later pass.
 
     New files come after the old ones, whatever their names, so that resuming repeats nothing.
     """
-    if source.files is None or not marked:
+    if source.files is None or not keeps_digests:
         return [PassPart(source)], PassPart(source)
     now = fingerprints(source)
     if done is None or done.files is None:
@@ -294,6 +294,6 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
             raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
         if now[name] != fingerprint:
             raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")
-    n_samples = parts_of_pass(data, position, marked=True)[0][0].source.n_samples
+    n_samples = parts_of_pass(data, position, keeps_digests=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")

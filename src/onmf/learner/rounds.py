@@ -128,7 +128,7 @@ def exchanged(start: RoundStart, batch: Samples) -> RoundStart:
     """Return the start after an exchange of components, if the samples of the batch are fitted better by it."""
     learned, method, box = start.learned, start.learned.method, start.recipe.coefficient_set
     X, _ = inside(learned, masked_like(learned, batch[: exchange.samples_needed(len(learned.state.W))]))
-    with threads.taken_from_blas(), faults_of_batch(None):
+    with threads.own_threads(), faults_of_batch(None):
         engine = HostEngine(method, learned.inside, learned.state, X, box=box)  # without empty samples
         state = exchange.exchanged(method, learned.inside, engine.state, engine.X, box)
     state = replace(state, W=np.ascontiguousarray(state.W))
@@ -147,7 +147,7 @@ def learn_shard(start: RoundStart, batch: Any, rows: Any) -> RoundResult:
         given = update.divergence.parameters().items()
         result = replace(result, parameters={name: value for name, value in given if isinstance(value, float)})
     if start.shards > 1:
-        with threads.taken_from_blas():
+        with threads.own_threads():
             sums = learned.method.summary(learned.inside, learned.state.on_shard(start.shards), update.state)
         parameters = {name: sums.samples * value for name, value in result.parameters.items()}
         result = replace(result, sums=sums, state=None, parameters=parameters)
@@ -160,7 +160,7 @@ def finish_round(start: RoundStart, found: RoundResult) -> RoundResult:
         return found
     samples = found.sums.samples
     parameters = {name: value / samples for name, value in found.parameters.items()} if samples else {}
-    with threads.taken_from_blas():
+    with threads.own_threads():
         state = start.learned.method.merged(adapted(start.learned, parameters), start.learned.state, found.sums)
     if not all_finite(state):
         error = unlearnable("makes the dictionary infinite or NaN", None)

@@ -1,4 +1,4 @@
-"""All batches of a source, pass after pass, with a position from which an interrupted run continues bit for bit."""
+"""Learning from all batches of a source, pass after pass; an interrupted run continues bit for bit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from onmf.learner.resume import Digests, PassPart, Position, parts_of_pass
 from onmf.learner.update import Progress, step
 from onmf.methods import Method
 from onmf.model.validation import DataError, require_valid_entries
+from onmf.samples import Samples
 
 
 def run(
@@ -31,21 +33,22 @@ def run(
 ) -> Iterator[tuple[Learned, Progress | None]]:
     """Learn from all batches of a source: yield what was learnt after each, and what to report of it.
 
-    ``generators`` draw the initial dictionary and shuffle. Given a ``learned`` with a position in the same data,
-    continue from there: the end is that of a run that was never interrupted, bit for bit. Without a position, the data
-    are new.
+    Without ``learned``, this is ``begin`` with the first batch, and ``step`` for every batch of every pass; the rest is
+    about continuing. Given a ``learned`` with a position in the same data, continue from there: the end is that of a
+    run that was never interrupted, bit for bit. Without a position, the data are new. ``generators`` draw the initial
+    dictionary and shuffle.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
     drawing, shuffling = generators
-    done = _position(learned)
-    if done is not None:
-        shuffling = done.shuffling()
+    resumed = _position(learned)
+    if resumed is not None:
+        shuffling = resumed.shuffling()
     skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
-    old_faults = done.faults if done else 0
+    old_faults = resumed.faults if resumed else 0
     passing_over = False  # batches that an earlier run has learnt from
     unreported = False  # was anything skipped since the last time that something was yielded?
-    asked = 0  # samples that batches on a device have been asked for
+    rows_asked = 0  # samples that batches on a device have been asked for
 
     def leave_out(error: Exception, position: Position | None) -> None:
         nonlocal learned, skipped, unreported
@@ -67,53 +70,60 @@ def run(
         position = _position(learned)
         leave_out(error, replace(position, faults=position.faults + 1) if position else None)
 
+    def begun(batch: Samples, rows: Any) -> Learned:
+        """Return a model that has learnt nothing yet, begun with the first batch."""
+        first = batch.on_host()
+        require_valid_entries(first, rows, features.names)
+        return replace(begin(recipe, first, features, drawing, rows), skipped=skipped, source=source.spec)
+
     def size(row_bytes: int) -> int:
         """Return how many samples the next batch should have."""
-        nonlocal asked
-        if reading.device:  # where it may be read before this one is learnt from: nothing but rows may decide
-            wanted = reading.next_size(asked, row_bytes)
-            asked += wanted
+        nonlocal rows_asked
+        if reading.on_device:  # where it may be read before this one is learnt from: nothing but rows may decide
+            wanted = reading.next_size(rows_asked, row_bytes)
+            rows_asked += wanted
             return wanted
-        if learned is None or clock + read <= began:
+        if learned is None or clock + rows_read <= began:
             return reading.batch_size
-        return reading.next_size(clock + read, row_bytes, learned.method)
+        return reading.next_size(clock + rows_read, row_bytes, learned.method)
 
-    left, whole = parts_of_pass(source, done, reading.marked)
-    if reading.verify and learned is not None and done is not None:
-        _require_same_past(learned.method, source, reading, done)
-    total = _total(left, whole, reading, learned)
-    met = done is not None  # any batch, now or in an earlier run?
-    began = done.began if done else 0
-    for number in range(done.passes if done else 1, reading.max_passes + 1):
-        for part in left:
+    parts_left, whole_pass = parts_of_pass(source, resumed, reading.keeps_digests)
+    if reading.verify and learned is not None and resumed is not None:
+        _require_same_past(learned.method, source, reading, resumed)
+    total = _total(parts_left, whole_pass, reading, learned)
+    any_batch = resumed is not None  # now or in an earlier run?
+    began = resumed.began if resumed else 0
+    for number in range(resumed.passes if resumed else 1, reading.max_passes + 1):
+        for part in parts_left:
             before = shuffling.bit_generator.state
             order = shuffling if reading.shuffle and part.source.any_order else None
             # Samples that were read in earlier parts and passes, and in the batches of this part.
-            clock = done.clock if done else learned.history.samples if learned else 0
-            learnt, begins, count, read = done.batches if done else 0, 0, 0, 0
+            clock = resumed.clock if resumed else learned.history.samples if learned else 0
+            batches_done, first_row, count, rows_read = resumed.batches if resumed else 0, 0, 0, 0
             earlier = _position(learned) if part.before else None
-            past = done.past if done else earlier.as_past() if earlier else ()
-            sought = done is not None and done.place is not None and part.source.seeks and not reading.verify
-            if done is not None and done.place is not None and sought:  # only the last batch is read again
-                begins, count, read = done.place, learnt - 1, done.rows - done.length
-            passing_over = learnt > 0
-            digests, asked = Digests(reading.marked), clock + read
-            batches = cuts(part.source, reading, order, fault, size, begins)
+            past = resumed.past if resumed else earlier.as_past() if earlier else ()
+            # Where the source can seek, only the last of the batches that were learnt from is read again.
+            seeking = resumed is not None and resumed.place is not None and part.source.seeks and not reading.verify
+            if resumed is not None and resumed.place is not None and seeking:
+                first_row, count, rows_read = resumed.place, batches_done - 1, resumed.rows - resumed.length
+            passing_over = batches_done > 0
+            digests, rows_asked = Digests(reading.keeps_digests), clock + rows_read
+            batches = cuts(part.source, reading, order, fault, size, first_row)
             if recipe.device is not None and part.source.rewinds and not (part.source.resident or reading.skip_bad):
-                from onmf.device.transfer import sent_ahead  # PyTorch is there, but not for everybody
+                from onmf.device.transfer import sent_ahead  # an optional dependency
 
                 batches = sent_ahead(batches, recipe.device)
             with closing(batches):
                 for rows, batch, place in batches:
-                    met = True
+                    any_batch = True
                     if learned is None:
-                        began = clock + read
+                        began = clock + rows_read
                     count += 1
-                    read += len(rows)
+                    rows_read += len(rows)
                     digests.add(batch)
-                    if done is not None and count <= learnt:
-                        if count == learnt:
-                            digests.require(done, sought)
+                    if resumed is not None and count <= batches_done:
+                        if count == batches_done:
+                            digests.require(resumed, seeking)
                             passing_over = False
                         continue
                     position = Position(
@@ -121,7 +131,7 @@ def run(
                         mark=digests.all,
                         last=digests.last,
                         clock=clock,
-                        rows=read,
+                        rows=rows_read,
                         length=len(rows),
                         place=place,
                         began=began,
@@ -130,12 +140,7 @@ def run(
                         past=past,
                     )
                     try:
-                        model = learned
-                        if model is None:
-                            first = batch.on_host()
-                            require_valid_entries(first, rows, features.names)
-                            model = begin(recipe, first, features, drawing, rows)
-                            model = replace(model, skipped=skipped, source=source.spec)
+                        model = begun(batch, rows) if learned is None else learned
                         learned, progress = step(recipe, model, batch, rows, position, total)
                     except DataError as error:
                         if not reading.skip_bad:
@@ -144,17 +149,17 @@ def run(
                         continue
                     yield learned, progress
                     unreported = False
-            if count < learnt:
+            if count < batches_done:
                 raise SourceError(
-                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {learnt}."
+                    f"the data end after {count} batches of a pass; the checkpoint has learnt from {batches_done}."
                 )
             if not count and number > 1 and not part.before:
                 raise SourceError(
                     f"pass {number} found no batches: this source can be read only once; use max_passes=1."
                 )
-            done, began = None, 0
-        left = [whole]
-    if learned is None or not (met or unreported):
+            resumed, began = None, 0
+        parts_left = [whole_pass]
+    if learned is None or not (any_batch or unreported):
         reason = skipped.reasons[-1] if skipped.count else "There are no batches."
         raise DataError(f"No batch could be learnt from. {reason}")
     if unreported:
@@ -182,11 +187,11 @@ def _require_same_past(method: Method, source: Source, reading: Reading, done: P
     names = [name for name, _ in done.files or ()]
     ends = [part.files_before for part in (*done.past, done)]
     for part, first, last in zip(done.past, ends, ends[1:], strict=False):
-        read, count, digests = 0, 0, Digests(reading.marked)
+        read, count, digests = 0, 0, Digests(reading.keeps_digests)
 
         def size(row_bytes: int, part: Position = part) -> int:
             seen = part.clock + read  # noqa: B023 - as it is when the next batch is cut
-            first = seen <= part.began and not reading.device
+            first = seen <= part.began and not reading.on_device
             return reading.batch_size if first else reading.next_size(seen, row_bytes, method)
 
         files = source.of_files(names[first:last])

@@ -23,7 +23,7 @@ from onmf.learner.learned import Coverage, Learned, Usage
 from onmf.learner.resume import Position, RoundPosition
 from onmf.model.sets import USUAL_SETS
 from onmf.model.state import State
-from onmf.model.validation import DataError, require_finite_values, require_unbounded, require_valid_entries
+from onmf.model.validation import DataError, require_below_bound, require_finite_values, require_valid_entries
 from onmf.samples import Samples
 
 FEW = 256  # samples on a device that tell what any dictionary should beat
@@ -75,7 +75,7 @@ def learn_batch(
     repeated: bool = False,
     shards: int = 1,
 ) -> BatchUpdate:
-    """Learn from one batch, one of as many as ``shards`` learn from at the same time, each by itself.
+    """Learn from one batch. With ``shards`` > 1, that many batches are learnt from the same state at the same time.
 
     ``rows`` are the numbers of its samples, for messages; ``repeated`` says that an earlier pass has had them.
     """
@@ -89,23 +89,23 @@ def learn_batch(
     start = method.on_shard(shards), learned.inside, learned.state.on_shard(shards)
     box, adapt = recipe.coefficient_set, method.adapts and learned.adaptive
     options: dict[str, Any] = {"box": box, "adapt": adapt, "repeated": repeated}
-    options["exchanges"] = shards == 1  # all shards have their components in common
+    options["exchanges"] = shards == 1  # all shards must have the same components
     first = shards == 1 and not learned.history.samples
     unit = learned.divergence.loss_unit(units.scale)
     H: Array | None = None
     if recipe.device is None:
         internal, raised = inside(learned, batch, rows)
-        with threads.taken_from_blas(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
+        with threads.own_threads(internal.values.size * len(learned.state.W) ** 2), faults_of_batch(rows):
             result = learn(HostEngine(*start, internal, reservoir=recipe.reservoir, **options))
         state = result.state
         _require_finite(all_finite(state), result.loss * unit if result.loss else 0.0, rows)
         H = result.H * state.W.dtype.type(learned.coefficient_unit)
         require_finite_values(H, batch, units.mean, rows)
         if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
-            require_unbounded(result.H, box.high, batch, units.scale, rows)
+            require_below_bound(result.H, box.high, batch, units.scale, rows)
         usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), learned.zeros or batch.has_zeros
     else:
-        # PyTorch is there, but not for everybody.
+        # Imported here, as PyTorch is an optional dependency.
         from onmf.device.engine import learn_on_device
         from onmf.device.transfer import as_batch
 
@@ -118,7 +118,7 @@ def learn_batch(
         if not np.isfinite(engine.largest) or (recipe.sets == USUAL_SETS and engine.largest >= 0.5 * box.high):
             given, found = batch.on_host(), result.H.cpu().numpy()
             require_finite_values(found, given, units.mean, rows)
-            require_unbounded(found, box.high, given, units.scale, rows)
+            require_below_bound(found, box.high, given, units.scale, rows)
         if first:
             some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified()
             internal, _ = units.inside(some.astype(learned.state.W.dtype), learned.divergence, rows)
@@ -131,7 +131,7 @@ def learn_batch(
 
 def inside(learned: Learned, batch: Samples, rows: Any = None) -> tuple[Samples, int]:
     """Return samples in internal units as the method stores them, and how many entries were raised."""
-    X = learned.method.stored(learned.divergence, batch).astype(learned.state.W.dtype)
+    X = learned.method.laid_out(learned.divergence, batch).astype(learned.state.W.dtype)
     return learned.units.inside(X, learned.divergence, rows)
 
 

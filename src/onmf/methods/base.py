@@ -1,4 +1,4 @@
-"""The interface of a method, which changes the dictionary by a chunk of samples and their coefficients.
+"""The interface of a method: how the dictionary is updated from a chunk of samples and their coefficients.
 
 A method is one frozen dataclass in one file of this folder, and its fields are its constants. Giving the class a
 ``name`` registers it: ``"paper"``, ``"paper:tau=5"`` and ``Paper(tau=5)`` then mean it everywhere.
@@ -25,13 +25,13 @@ from onmf.model.sets import DictionaryBox, DictionarySet
 from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
-PENALISED_EFFORT = 2  # of methods whose coefficients are found in haste
+PENALISED_EFFORT = 2  # for methods that find coefficients with few steps
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
 @dataclass(frozen=True)
 class Growing:
-    """Chunks of a share of the samples seen, within bounds.
+    """The size of chunks: a fixed fraction of the samples seen so far, within bounds.
 
     At first the dictionary learns most from being updated often. Later its error is that of an average over far more
     samples than a chunk has, and updating it for every few of them is time lost.
@@ -82,7 +82,7 @@ averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponen
 
 @dataclass(frozen=True, repr=False)
 class Choice(Constants, kind="method"):
-    """A method by its name and constants, or a rule that picks one when it sees the first batch."""
+    """A value of ``method=``: a method, or a rule (``auto``) that picks one when it sees the first batch."""
 
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
     masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
@@ -118,7 +118,8 @@ class Method(Choice):
     frozen_constants: ClassVar[tuple[str, ...]] = ()  # those that shape the statistics: as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
-    why_not_on_shards: ClassVar[str] = "it learns sample by sample, so that shards cannot be summed"  # "": it can
+    # Why it cannot learn on shards; None: it can.
+    why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
 
@@ -160,8 +161,8 @@ class Method(Choice):
                 )
         return self
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
-        """Return the batch, dense or sparse, as the method learns from it fastest."""
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
+        """Return the batch as the method learns from it fastest: dense or sparse."""
         return batch.densified()
 
     # Chunks
@@ -206,7 +207,7 @@ class Method(Choice):
 
     @property
     def penalised_effort(self) -> int:
-        """The factor of that effort with penalties, for methods whose coefficients are found in haste."""
+        """The factor of that effort with penalties, for methods that find coefficients with few steps."""
         return 1
 
     def weight(self, divergence: Divergence, clock: float, n: float) -> float:
@@ -266,7 +267,7 @@ class Method(Choice):
     chunks_per_round: ClassVar[int] = 33  # of a shard: fewer cost more messages, more let the shards drift apart
 
     def on_shard(self, shards: int) -> Method:
-        """Return the method of one of these shards: the same, unless it forgets by the samples that all of them see."""
+        """Return the method for one of several shards: the same, unless it forgets by the samples of all shards."""
         return self
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
@@ -274,7 +275,7 @@ class Method(Choice):
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
-        """Return the state that follows ``before`` by what all shards have learnt; W is minimised anew."""
+        """Return the state after ``before`` and all that the shards have learnt; W is minimised again."""
         raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
 
 
@@ -286,7 +287,7 @@ class AveragingMethod(Method):
 
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
-    why_not_on_shards: ClassVar[str] = ""
+    why_not_on_shards: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -109,16 +109,16 @@ class EM(Accumulating, name="em"):
 
     An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
     floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
-    makes five, and two and four times as many once chunks weigh little: W settles where the coefficients as they are
-    found want it, a little off in loss if they are found in haste. Early on haste costs little, since the dictionary
-    moves on anyway.
+    makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
+    biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
+    dictionary still changes.
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     on_device: ClassVar[bool] = True
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         """Return dense data with few entries as CSR, and other data as they are."""
         return batch.sparsified() if not batch.sparse and batch.mostly_zeros() else batch
 
@@ -291,7 +291,7 @@ def _shrunk(W: Array, D: Array, order: float, l2: float) -> Array:
 
 
 def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
-    """Return what the floor is made of, with the chunk X, whose first ``new`` samples are seen for the first time.
+    """Return the statistics of the floor after the chunk X, whose first ``new`` samples are seen for the first time.
 
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
     """

@@ -1,4 +1,4 @@
-"""A way out of poor local minima: two components become one, and the place of the other goes to what the samples miss.
+"""Escape from poor local minima: merge two components, and give the free place to what the fits lack.
 
 Where two components share one part of the data and two parts of the data share one component, no small step helps. So
 at every doubling of the samples seen, and more often where the past is forgotten, one exchange is tried on some of
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.coefficients.problem import Problem, model
+from onmf.coefficients.problem import Problem, quadratic_model
 from onmf.divergences import Divergence
 from onmf.methods.base import Method
 from onmf.model.penalty import Penalties
@@ -74,7 +74,7 @@ class ExchangeSamples(ABC):
 
     @abstractmethod
     def grams(self, H: Any, W: Array) -> tuple[Array, Array]:
-        """Return S = avg h h' and Q = W W' (K, K), in the metric of curvatures that are about products r_n d_f."""
+        """Return S = avg h h' and Q = W W' (K, K), with the curvatures approximated by products r_n d_f."""
 
     @abstractmethod
     def lacking(self, rows: slice, H: Any, W: Array, worst: int) -> Array | None:
@@ -102,10 +102,10 @@ class HostExchangeSamples(ExchangeSamples):
         divergence, X = self.divergence, self.X
         r, d = np.ones((len(H), 1), dtype=H.dtype), np.ones_like(W[0])
         if X.sparse and not divergence.quadratic:  # curvature is at the non-zeros alone: sums, not logs
-            C = X.with_values(model(divergence, X, Problem(divergence, X, W).fit(H))[1])
+            C = X.with_values(quadratic_model(divergence, X, Problem(divergence, X, W).fit(H))[1])
             r, d = C.sum(axis=1)[:, None], C.mean(axis=0) / C.mean()
         elif X.masked or not divergence.quadratic:
-            curvatures = np.broadcast_to(model(divergence, X, H @ W)[1], X.shape)
+            curvatures = np.broadcast_to(quadratic_model(divergence, X, H @ W)[1], X.shape)
             if X.masked:  # a missing entry says nothing of the curvature that it would have
                 curvatures = np.where(X.entry_weights > 0, curvatures, 1.0)
             logs = np.log(np.maximum(curvatures, float(np.finfo(H.dtype).tiny)))
@@ -117,7 +117,9 @@ class HostExchangeSamples(ExchangeSamples):
         seen = np.flatnonzero(X.sum(axis=0))  # where there are no entries, no fit is too small
         X = X.densified()
         present = None if X.entry_weight is None else X.entry_weight[:, seen]
-        slope, C = model(divergence, Samples(np.ascontiguousarray(X.matrix[:, seen]), present), H @ W[:, seen])
+        slope, C = quadratic_model(
+            divergence, Samples(np.ascontiguousarray(X.matrix[:, seen]), present), H @ W[:, seen]
+        )
         C = C if C.shape == slope.shape else np.repeat(C, len(seen), axis=1)
         tiny = float(np.finfo(X.dtype).tiny)
         u = np.maximum(-slope[worst] / (C[worst] + tiny * X.masked), 0)

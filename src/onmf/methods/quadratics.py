@@ -89,7 +89,7 @@ def update(
     C: DictionarySet,
     penalties: Penalties,
 ) -> tuple[Array, Array] | None:
-    """Update the features f: their statistics in place in the memory, A and b, their weights in place in V.
+    """Average the chunk's A and b of the features f into the memory, and sweep their columns of V, both in place.
 
     Weights of fixed components, whose unit is one, stay. With penalties, return what ``swept`` finds.
     """

@@ -57,15 +57,15 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         return batch.sparsified()
 
     def visits(self, clock: float) -> int:
-        """Return one once 200 samples weigh little: Newton's step then needs no second look at more of them."""
+        """Return one visit once 200 samples weigh little in the averages: Newton's step then needs no second one."""
         return em.visits_worth(self._next_weight(clock, self.tau or self.growing.first))
 
     def _damping(self, clock: float) -> float:
-        """Return more while samples weigh much: the models are then of few, at a fit that is still far off."""
+        """Return more damping while samples weigh much: models are then made of few, at fits that are still far off."""
         return max(DAMPING, CAUTION * self._next_weight(clock, self.tau or self.growing.first))
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:

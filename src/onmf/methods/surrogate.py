@@ -31,7 +31,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
 from onmf.coefficients import CoefficientSolver, Ratios, kernels, precise_solver
-from onmf.coefficients.problem import Problem, model, takes_sparse
+from onmf.coefficients.problem import Problem, quadratic_model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import AveragingMethod, Growing, Method, averaging
@@ -90,7 +90,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         return None
 
     def continued(self, before: Method) -> Method:
-        """Keep what the first batch has decided, if nothing else is asked for."""
+        """Return the method with ``sparse`` as the first batch decided it, unless it is set now."""
         super().continued(before)
         return self if self.sparse is not None else replace(self, sparse=getattr(before, "sparse", None))
 
@@ -98,7 +98,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         exponent = SPARSE_EXPONENT if self.sparse else divergence.averaging_exponent
         return averaging(exponent, self.forgetting)(clock, n, self.tau or self.growing.first)
 
-    def stored(self, divergence: Divergence, batch: Samples) -> Samples:
+    def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         """Keep sparse data sparse under squared l2, and make dense data with few entries so."""
         if batch.masked:
             return batch if takes_sparse(divergence, masked=True) else batch.densified()
@@ -129,7 +129,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         if divergence.metric is not None:
             return coupled.update(divergence.metric, state, problem, H, rho)
         memory, floor = dict(state.memory), floor_of(divergence, X.masked)
-        C, T = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
+        curvatures, targets = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
         unit = memory["unit"]
         H = H / unit
         counted = X.times_sample_weight(H)
@@ -149,15 +149,15 @@ class Surrogate(AveragingMethod, name="surrogate"):
         Ht = np.ascontiguousarray(H.T)
         shared = "S" in memory and "a" not in memory
         if "S" in memory:
-            S = (Ht * C[:, 0] if shared else Ht) @ (H if shared else counted)
+            S = (Ht * curvatures[:, 0] if shared else Ht) @ (H if shared else counted)
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = kernels.gram.pack(Ht) if "A" in memory else np.square(Ht)
-        b = Ht @ T if X.omits_zeros else None
+        b = Ht @ targets if X.omits_zeros else None
         sweeps = quadratics.sweeps(memory, n)
 
         def block(f: slice) -> Swept:
-            news = np.ascontiguousarray(Ht @ T[:, f] if b is None else b[:, f])
-            A = None if shared else np.ascontiguousarray(outer @ C[:, f])
+            news = np.ascontiguousarray(Ht @ targets[:, f] if b is None else b[:, f])
+            A = None if shared else np.ascontiguousarray(outer @ curvatures[:, f])
             if A is not None and "a" in memory:
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
@@ -176,7 +176,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
         X, divergence = problem.X, problem.divergence
         if _takes_sparse(divergence) and not X.masked:
             return X.times_sample_weight(np.ones((len(H), 1), dtype=H.dtype)), X.matrix_times_sample_weight(X.values)
-        G, C = model(divergence, X, Y)
+        G, C = quadratic_model(divergence, X, Y)
         if X.sparse:  # by columns: features are taken block by block
             averaged = -G if slopes_only else C * Y - G
             return X.matrix_times_sample_weight(C).tocsc(), X.matrix_times_sample_weight(averaged).tocsc()

@@ -1,4 +1,4 @@
-"""Penalties on large coefficients and large weights, and the size of components that they make best.
+"""Penalties on the coefficients and the dictionary, and the scale of each component at which they cost least.
 
 A change of units, W_k / s and s h_k, leaves the fit as it is, and costs nothing without penalties: components are then
 divided by their largest weight. With penalties it costs, in terms of W <= 1, m = avg h_k and m2 = avg h_k^2,

@@ -69,7 +69,7 @@ class DictionarySet:
     def project(self, V: Array, metric: Array | None = None) -> Array:
         """Return argmin sum (W - V)^2 / metric over W in C; no ``metric`` means ones, the Euclidean projection.
 
-        Fixed components are returned as they are in V. Of the others, clipping to [0, high] is the answer for a feature
+        Fixed components are returned as they are in V. For the others, clipping to [0, high] is the answer at a feature
         whose clipped weights reach eps, whatever the metric. Otherwise the constraint on the sum is active, and the
         *unclipped* weights are projected on the simplex of the size that is lacking; since eps < 1, the upper bound
         then holds by itself.
@@ -211,7 +211,7 @@ class Sets:
         return Box(self.eps_prime, self.U)
 
     def where(self, coefficients: str) -> tuple[DictionarySet, Box | Simplex]:
-        """Return C and H for "nonnegative" coefficients, or for those on the "simplex", where W has a unit."""
+        """Return C and H for coefficients that are "nonnegative" or on the "simplex"; there W has no upper bound."""
         if not isinstance(coefficients, str) or coefficients not in COEFFICIENTS:
             raise ValueError(f"coefficients must be 'nonnegative' or 'simplex', got {coefficients!r}.")
         if coefficients == "simplex":

@@ -50,7 +50,7 @@ class State:
         return State(W, self.C, self.samples, self.clock, self.steps, memory, self.penalties)
 
     def on_shard(self, shards: int) -> State:
-        """Return the state for one of several shards: its clock is that of a stream that has shown each its share."""
+        """Return the state for one of several shards: its clock counts the shard's part of the samples."""
         return self if shards == 1 else replace(self, clock=self.clock / shards)
 
     def after(self, n: float, W: Array, memory: Mapping[str, Array] | None = None) -> State:

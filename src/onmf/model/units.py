@@ -1,4 +1,4 @@
-"""From the user's data to the units in which the library computes, in one place.
+"""The change between the user's units and the internal ones: only this file knows both.
 
 Inside, data are divided by a scale (the mean of the first batch), fixed once and stored: the paper's step sizes and
 constants fit data of unit mean only (docs/decisions/0002-reading-of-the-paper.md), and X * c then gives H * c with

@@ -88,10 +88,10 @@ def require_finite_values(result: Any, X: Any, mean: float, rows: Any = None) ->
     )
 
 
-def require_unbounded(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
+def require_below_bound(H: Any, high: float, X: Any, unit: float, rows: Any = None) -> None:
     """Raise an error for samples so large that the upper bound has cut off their coefficients H, in internal units.
 
-    That is no fit. Where samples are not large, the components are at fault, and what there is of a fit is given.
+    Such a fit is useless. Where a sample is not large, its components are at fault, and nothing is raised.
     """
     bound = high * (1 - 1e-6)
     if H.max(initial=0) < bound:

@@ -118,7 +118,7 @@ def is_intact(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[dict[str, str], Iterator[tuple[str, npt.NDArray[Any]]]]]:
-    """Yield the metadata of a model file, and its arrays one by one; whatever goes wrong is one sentence."""
+    """Yield the metadata of a model file, and its arrays one by one; any error becomes one sentence."""
     try:
         if path.is_dir():
             raise ModelFileError(f"{path} is a directory, not a model file.")

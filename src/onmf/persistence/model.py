@@ -16,7 +16,7 @@ from onmf.data import Spec
 from onmf.data.columns import Features
 from onmf.divergences import Divergence
 from onmf.learner import Coverage, Drift, History, Learned, Recipe, Skipped, Usage, continued, resume
-from onmf.learner.algorithm import Reservoir
+from onmf.learner.reservoir import Reservoir
 from onmf.methods import Choice, Method
 from onmf.model.sets import DictionarySet, Sets
 from onmf.model.settings import ONLINE, Setting, defaults

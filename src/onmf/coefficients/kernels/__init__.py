@@ -1,6 +1,7 @@
-"""Compiled solvers of the small K x K problems, and sparse products. Shapes are checked before every call.
+"""Compiled code for both steps: the small problems of the coefficients, and (``dictionary``) the sweeps of W.
 
-A module of them is imported when it is first used, as ``kernels.gram``: it needs Numba, which takes its time.
+Shapes are checked before every call. A module is imported when it is first used, as ``kernels.gram``: it needs Numba,
+which takes a while to import.
 """
 
 from importlib import import_module

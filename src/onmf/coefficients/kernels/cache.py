@@ -79,7 +79,7 @@ def _is_own(found: os.stat_result) -> bool:
 
 
 class KernelCache(NullCache):
-    """What Numba asks for a function's compiled code before it compiles, and gives it to afterwards."""
+    """The cache that Numba asks for a function's compiled code before it compiles, and gives the code to afterwards."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self.source = function, _digest_of_sources(Path(function.__code__.co_filename).parent)

@@ -129,12 +129,11 @@ def _factor(Q: Array, L: Array) -> None:
 def _solve_factored(L: Array, B: Array, H: Array) -> None:
     """Solve h = Q^-1 b for every row b of B by the factors of Q, several rows side by side for the vector unit."""
     n, K = B.shape
-    x, s = np.zeros((K, SIDE), dtype=H.dtype), np.zeros(SIDE, dtype=H.dtype)
+    x, s = np.empty((K, SIDE), dtype=H.dtype), np.empty(SIDE, dtype=H.dtype)
     for first in range(0, n, SIDE):
-        rows = min(SIDE, n - first)
         for i in range(K):
-            for r in range(rows):
-                s[r] = B[first + r, i]
+            for r in range(SIDE):
+                s[r] = B[min(first + r, n - 1), i]  # the last one again, where there are fewer
             for k in range(i):
                 for r in range(SIDE):
                     s[r] -= L[i, k] * x[k, r]
@@ -148,7 +147,7 @@ def _solve_factored(L: Array, B: Array, H: Array) -> None:
                     s[r] -= L[i, k] * x[k, r]
             for r in range(SIDE):
                 x[i, r] = s[r]
-        for r in range(rows):
+        for r in range(min(SIDE, n - first)):
             for i in range(K):
                 H[first + r, i] = x[i, r]
 

@@ -164,7 +164,7 @@ def solved(model: Any, X: Samples) -> tuple[Array, Array, Array, int]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for rows, h, problem in model._inference().solved(X):
-            with threads.taken_from_blas():
+            with threads.own_threads():
                 found[rows] = problem.loss(h, problem.fit(h))
             H[rows], sizes[rows] = h, problem.scale
     unit = fitted.divergence.loss_unit(fitted.units.scale)
