@@ -8,7 +8,6 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
-from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
 from onmf.coefficients.problem import Problem, packed_diagonal, takes_sparse
 from onmf.divergences import Divergence
@@ -72,7 +71,7 @@ class Newton(CoefficientSolver, name="newton"):
             H = _start_on_simplex(problem, H)
         elif problem.X.masked:
             if problem.is_penalised_distance:
-                return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
+                return self.finish(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.includes_zero:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -94,7 +93,7 @@ class Newton(CoefficientSolver, name="newton"):
             rest = _penalised_distances(some, self.tol, KINKED)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
-        return self._finished(problem, found)
+        return self.finish(problem, found)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         from onmf.coefficients.kernels.gram import nnls_on_gram
@@ -110,15 +109,16 @@ class Newton(CoefficientSolver, name="newton"):
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
         # The active set knows no upper bound, and may lose its way where Q is singular.
-        return self._finished(problem, Coefficients(H, iterations, converged))
+        return self.finish(problem, Coefficients(H, iterations, converged))
 
-    def _finished(self, problem: Problem, found: Coefficients) -> Coefficients:
+    def finish(self, problem: Problem, found: Coefficients) -> Coefficients:
         """Return what was found, with Newton's steps made in place for the samples that have not converged."""
         left = np.flatnonzero(~found.converged)
         if left.size:
             some = problem.rows(left)
             rest = iterate(_Steps(some, _better(some, found.H[left], some.start(None)), self.tol), self.max_iter)
-            found.H[left], found.iterations[left], found.converged[left] = rest.H, rest.iterations, rest.converged
+            found.H[left], found.converged[left] = rest.H, rest.converged
+            found.iterations[left] += rest.iterations
         return found
 
 
@@ -211,14 +211,6 @@ class _Steps(Descent):
     def _promised(self, trial: Array) -> Array:
         """Return by how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
-
-
-_LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
-
-
-def precise_solver(divergence: Divergence) -> CoefficientSolver:
-    """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
-    return _LINEAR if divergence.absolute_deviations else _SMOOTH
 
 
 def _first_steps(problem: Problem, H: Array) -> Array:

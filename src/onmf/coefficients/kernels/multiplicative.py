@@ -22,8 +22,12 @@ def power(x: Any, order: Any) -> Any:
         return x
     if order == 0.5:
         return np.sqrt(x)
+    if order == 1.5:
+        return x * np.sqrt(x)
     if order == 2:
         return x * x
+    if order == 3:
+        return x * x * x
     return x**order
 
 
