@@ -17,7 +17,9 @@ from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 
-MANY = 60  # sweeps
+MANY, FEW = 60, 8  # sweeps, and those with a power that takes far longer than a division
+CHEAP_POWERS = (0.5, 1.0, 1.5, 2.0, 3.0)
+
 
 @dataclass(frozen=True)
 class CoordinateDescent(CoefficientSolver, name="coordinate"):
@@ -61,12 +63,15 @@ class CoordinateDescent(CoefficientSolver, name="coordinate"):
         from onmf.coefficients.kernels.coordinate_descent import coordinate_descent
 
         order, penalty, box = problem.divergence.alpha_order or 1.0, problem.penalty, problem.box
-        n, dtype, sweeps = problem.n, H.dtype, min(self.max_iter, MANY)
+        n, sweeps = problem.n, min(self.max_iter, MANY if order in CHEAP_POWERS else FEW)
+        high = np.full((1, problem.K), box.high) if problem.most is None else np.minimum(problem.most, box.high)
+        high = high.astype(H.dtype)
+        H = np.minimum(H, high)
         found = Coefficients(H, np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool))
-        mass = np.atleast_2d(problem.mass + dtype.type(order * penalty.l1))
-        limits = problem.reach, order * problem.tolerance(self.tol), order * problem.noise
+        mass = np.atleast_2d(problem.mass + order * problem.l1 if penalty else problem.mass)
+        limits = high, problem.reach, order * problem.tolerance(self.tol), order * problem.noise
         arrays = by_weight(problem, order), H, problem.Wt, mass, *limits, found.iterations, found.converged
-        numbers = order, order * penalty.l2, box.low, box.high, sweeps
+        numbers = order, order * penalty.l2, box.low, sweeps
         threads.each(lambda rows: coordinate_descent(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return found if sweeps == self.max_iter else Newton(self.tol, self.max_iter - sweeps).finish(problem, found)
 

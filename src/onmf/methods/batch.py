@@ -22,14 +22,17 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
+from onmf.coefficients.coordinate_descent import CoordinateDescent, by_weight
 from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
 from onmf.model.penalty import NO_PENALTIES, Penalties, resized
+from onmf.model.sets import Box, DictionarySet
 from onmf.model.units import Units
 from onmf.samples import Samples
 
+FIRST_SWEEPS = 3
 PATIENCE = 10  # iterations over which the loss has to fall
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 # Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
@@ -366,6 +369,51 @@ class StoredUpdates(Updates):
         features = threads.by_work(len(sums), self.columns.nnz / len(sums) * H.shape[1], 1e5)
         threads.each(lambda some: gather(self.columns, entries, H, sums, some.start, some.stop), features)
         return sums
+
+
+class CoordinateUpdates(Updates):
+    """Sweeps of coordinate descent over sparse samples, and over their features with the roles exchanged.
+
+    One sweep each in turn: more at a time took longer. Components are divided by their largest weights.
+    """
+
+    def __init__(self, divergence: Divergence, X: Samples, box: Box, C: DictionarySet) -> None:
+        super().__init__(divergence, lambda _: X, [slice(0, len(X))], X.sample_weight)
+        self.X, self.box, self.C, self.order = X, box, C, divergence.alpha_order or 1.0
+        weights = X.entries_times_sample_weight(X.times_entry_weight(np.ones_like(X.values)))
+        self.columns = X.like(X.values * weights ** (1 / self.order)).tocsc().T
+        self.weights = X.like(weights).tocsc().T if X.masked else None
+
+    def start(self, W: Array) -> Array:
+        """Return coefficients after a few sweeps."""
+        return CoordinateDescent(max_iter=FIRST_SWEEPS).solve(Problem(self.divergence, self.X, W, self.box)).H
+
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
+        """Sweep over the rows for the coefficients, and over the columns for the dictionary."""
+        problem, new = Problem(self.divergence, self.X, W, self.box), H.copy()
+        Y = self._swept(by_weight(problem, self.order), new, problem.Wt, problem.mass, self.box.low, self.box.high)
+        loss = self._summed(problem.loss(H, Y), slice(None))
+        if not dictionary:
+            return loss, new, W
+        counted = self._counted(new, slice(None))
+        mass = counted.sum(axis=0) if self.weights is None else np.asarray(self.weights @ counted)
+        Wt, low = problem.Wt.copy(), self.C.least_mean(len(W))
+        self._swept(self.columns, Wt, new, mass, low, np.inf, self.fixed)
+        size = Wt.max(axis=0)
+        size[: self.fixed] = 1
+        return loss, new * size, np.maximum(Wt / size, low).T
+
+    def _swept(
+        self, X: Any, H: Array, Wt: Array, mass: Array, low: float, high: float, fixed: int = 0
+    ) -> Array:
+        """Sweep over H in place, and return the fits before."""
+        from onmf.coefficients.kernels.coordinate_descent import coordinate_sweep
+
+        fits = np.empty_like(X.data)
+        arrays, numbers = (X, H, Wt, np.atleast_2d(mass), fits), (self.order, low, high, 0.0, fixed)
+        rows = threads.by_work(len(H), X.nnz / len(H) * H.shape[1], 1e5)
+        threads.each(lambda some: coordinate_sweep(*arrays, *numbers, some.start, some.stop), rows)
+        return fits
 
 
 def _parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:

@@ -23,12 +23,13 @@ IDLE = 0.1  # of the tolerance, shared by all coefficients: one with less to gai
 CANCELS = 0.05  # of a coefficient: where a step leaves less, fits are computed afresh at entries that lose their digits
 
 
-@kernel("nFm nK* FK lK nK n n n* n*", **FAST)
+@kernel("nFm nK* FK lK uK nK n n n* n*", **FAST)
 def coordinate_descent(
     X: CSR,
     H: Array,
     Wt: Array,
     mass: Array,
+    high: Array,
     reach: Array,
     tolerance: Array,
     noise: Array,
@@ -37,31 +38,32 @@ def coordinate_descent(
     order: float,
     l2: float,
     low: float,
-    high: float,
     max_iter: int,
     first: int,
     last: int,
 ) -> None:
     """Sweep over the coefficients of every sample, in place in H[first:last], until ``remaining_gain`` is small enough.
 
-    ``mass`` (m above, a row for all samples or one for each), ``l2``, tolerances and noise are ``order`` times what
-    they are in the objective. A sample has also converged when a sweep promises less than rounding can tell.
+    ``mass`` (m above) and upper bounds have a row for all samples or one for each. ``mass``, ``l2``, tolerances and
+    noise are ``order`` times what they are in the objective. A sample has also converged when a sweep promises less
+    than rounding can tell.
     """
     indptr, indices, data, _ = X
-    W, y, r, q = room(indptr, H, first, last)
-    fixed = first - first
+    W, y, r, q = _room(indptr, H, first, last)
+    fixed, none = first - first, low - low
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h, own = data[start : start + m], H[i], mass[i if len(mass) > 1 else 0]
-        gather(indices[start : start + m], Wt, W)
+        x, h = data[start : start + m], H[i]
+        own, most = mass[i if len(mass) > 1 else 0], high[i if len(high) > 1 else 0]
+        _gather(indices[start : start + m], Wt, W)
         likely = True
         for number in range(max_iter):
             if likely:
-                fit(x, h, W, y, r, q, order)
-                if _remaining(h, W, r, own, reach[i], l2, low, high, m) <= tolerance[i]:
+                _fit(x, h, W, y, r, q, order)
+                if _remaining(h, W, r, own, most, reach[i], l2, low, m) <= tolerance[i]:
                     converged[i] = True
                     break
-            left, promised = sweep(x, h, W, y, r, q, own, reach[i], tolerance[i], order, l2, low, high, fixed)
+            left, promised = _sweep(x, h, W, y, r, q, own, most, reach[i], tolerance[i], order, l2, low, none, fixed)
             iterations[i] = number + 1
             if promised <= noise[i]:
                 converged[i] = True
@@ -69,8 +71,39 @@ def coordinate_descent(
             likely = left <= 2 * tolerance[i]
 
 
+@kernel("nFm nK* FK lK m*", **FAST)
+def coordinate_sweep(
+    X: CSR,
+    H: Array,
+    Wt: Array,
+    mass: Array,
+    fits: Array,
+    order: float,
+    low: float,
+    high: float,
+    prior: float,
+    fixed: int,
+    first: int,
+    last: int,
+) -> None:
+    """Sweep once over the coefficients of every sample, in place in H[first:last]; fits y are those before it.
+
+    The first ``fixed`` coefficients stay. With a ``prior``, -prior log h_k is part of the objective.
+    """
+    indptr, indices, data, _ = X
+    W, y, r, q = _room(indptr, H, first, last)
+    none, most = low - low, np.full(H.shape[1], high)
+    for i in range(first, last):
+        start, m = indptr[i], indptr[i + 1] - indptr[i]
+        x, h, own = data[start : start + m], H[i], mass[i if len(mass) > 1 else 0]
+        _gather(indices[start : start + m], Wt, W)
+        _fit(x, h, W, y, r, q, order)
+        fits[start : start + m] = y[:m]
+        _sweep(x, h, W, y, r, q, own, most, own, none, order, none, low, prior, fixed)
+
+
 @cached_njit(**FAST)
-def sweep(
+def _sweep(
     x: Array,
     h: Array,
     W: Array,
@@ -78,12 +111,13 @@ def sweep(
     r: Array,
     q: Array,
     mass: Array,
+    high: Array,
     reach: Array,
     tolerance: float,
     order: float,
     l2: float,
     low: float,
-    high: float,
+    prior: float,
     fixed: int,
 ) -> tuple[float, float]:
     """Make one step of every coefficient after the ``fixed`` ones, and keep y = hW, r = (x / y)^order and q = r / y.
@@ -96,20 +130,30 @@ def sweep(
         w, old = W[k], h[k]
         below = mass[k] + l2 * old
         slope = below - _dot(r, w, m)
+        if prior > 0:
+            slope -= prior / old
         if slope >= 0:
             gain = slope * (old - low)
         else:
-            gain = -slope * min(max(reach[k] - old, old), high - old)
+            gain = -slope * min(max(reach[k] - old, old), high[k] - old)
         left += gain
         if not IDLE / K * tolerance < gain < np.inf:
             continue
-        new = old - slope / (l2 + order * _curvature(q, w, m))
+        c = l2 + order * _curvature(q, w, m)
+        new = old - slope / c
+        if prior > 0:  # which is in the model as it is: the root of c h^2 + (slope + prior / old - c old) h - prior
+            b = slope + prior / old - c * old
+            root = np.sqrt(b * b + 4 * c * prior)
+            new = 2 * prior / (b + root) if b > 0 else (root - b) / (2 * c)
         if slope < 0 and l2 == 0:
             new = max(new, old * power((below - slope) / below, 1 / order))
-        new = min(max(new, low), high)
+        new = min(max(new, low), high[k])
         promised += slope * (old - new)
         _move(x, h, W, y, r, q, k, new, order)
-        if slope > 0 and not slope + (mass[k] + l2 * new - _dot(r, w, m)) >= 0:  # too far, or not a number
+        if slope > 0:
+            after = mass[k] + l2 * new - _dot(r, w, m) - (prior / new if prior > 0 else prior)
+            if slope + after >= 0:
+                continue  # else too far, or not a number
             shorter = ((below - slope) / below) ** (below / (order * below + l2 * old))
             _move(x, h, W, y, r, q, k, max(old * shorter, low), order)
     return left, promised
@@ -134,11 +178,11 @@ def _move(
                 y[p] = 0
                 for j in range(len(h)):
                     y[p] += h[j] * W[j, p]
-    ratios(x, y, r, q, order)
+    _ratios(x, y, r, q, order)
 
 
 @cached_njit(**FAST)
-def ratios(x: Array, y: Array, r: Array, q: Array, order: float) -> None:
+def _ratios(x: Array, y: Array, r: Array, q: Array, order: float) -> None:
     """Compute r = (x / y)^order and q = r / y."""
     one = order / order
     if order == 1:
@@ -154,7 +198,7 @@ def ratios(x: Array, y: Array, r: Array, q: Array, order: float) -> None:
 
 
 @cached_njit(**FAST)
-def fit(x: Array, h: Array, W: Array, y: Array, r: Array, q: Array, order: float) -> None:
+def _fit(x: Array, h: Array, W: Array, y: Array, r: Array, q: Array, order: float) -> None:
     """Compute y = hW, r and q."""
     m = len(x)
     for p in range(m):
@@ -163,18 +207,18 @@ def fit(x: Array, h: Array, W: Array, y: Array, r: Array, q: Array, order: float
         a, w = h[k], W[k]
         for p in range(m):
             y[p] += a * w[p]
-    ratios(x, y, r, q, order)
+    _ratios(x, y, r, q, order)
 
 
 @cached_njit(**FAST)
 def _remaining(
-    h: Array, W: Array, r: Array, mass: Array, reach: Array, l2: float, low: float, high: float, m: int
+    h: Array, W: Array, r: Array, mass: Array, high: Array, reach: Array, l2: float, low: float, m: int
 ) -> float:
     """Return ``remaining_gain``, times the order."""
     total = low - low
     for k in range(len(h)):
         slope = mass[k] + l2 * h[k] - _dot(r, W[k], m)
-        total += slope * (h[k] - low) if slope > 0 else -slope * min(max(reach[k] - h[k], h[k]), high - h[k])
+        total += slope * (h[k] - low) if slope > 0 else -slope * min(max(reach[k] - h[k], h[k]), high[k] - h[k])
     return total
 
 
@@ -195,7 +239,7 @@ def _curvature(q: Array, w: Array, m: int) -> float:
 
 
 @cached_njit()
-def room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array, Array, Array]:
+def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array, Array, Array]:
     """Return memory for the components, the fit, r and q at the entries of any of these samples."""
     if not 0 <= first <= last <= len(H):
         raise ValueError("shapes do not fit: H does not have these rows.")
@@ -207,7 +251,7 @@ def room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array, 
 
 
 @cached_njit()
-def gather(entries: Array, Wt: Array, W: Array) -> None:
+def _gather(entries: Array, Wt: Array, W: Array) -> None:
     """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
     for p in range(len(entries)):
         w = Wt[entries[p]]
