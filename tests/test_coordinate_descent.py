@@ -22,8 +22,11 @@ BOXES = [Box(), Box(0.05, 0.4)]
 every_order = pytest.mark.parametrize("name", ORDERS)
 
 
-def counts(rng: np.random.Generator, kind: str = "plain", n: int = 12, K: int = 5, F: int = 40) -> tuple[Samples, np.ndarray]:
+def counts(
+    rng: np.random.Generator, kind: str = "plain", n: int = 12, K: int = 5, F: int = 40
+) -> tuple[Samples, np.ndarray]:
     """Samples of mean one and a dictionary, some of whose weights are next to nothing."""
+    K, F = 5, 40
     W = np.maximum(rng.random((K, F)) * (rng.random((K, F)) < 0.5), 1e-8)
     X = scipy.sparse.csr_matrix(rng.poisson(rng.gamma(0.5, 1.0, (n, K)) @ W).astype(float))
     X /= X.mean()

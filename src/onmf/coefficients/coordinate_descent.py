@@ -16,6 +16,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
+from onmf.samples import Samples
 
 MANY, FEW = 60, 8  # sweeps, and those with a power that takes far longer than a division
 CHEAP_POWERS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -70,15 +71,14 @@ class CoordinateDescent(CoefficientSolver, name="coordinate"):
         found = Coefficients(H, np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool))
         mass = np.atleast_2d(problem.mass + order * problem.l1 if penalty else problem.mass)
         limits = high, problem.reach, order * problem.tolerance(self.tol), order * problem.noise
-        arrays = by_weight(problem, order), H, problem.Wt, mass, *limits, found.iterations, found.converged
+        arrays = by_weight(problem.X, order), H, problem.Wt, mass, *limits, found.iterations, found.converged
         numbers = order, order * penalty.l2, box.low, sweeps
         threads.each(lambda rows: coordinate_descent(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return found if sweeps == self.max_iter else Newton(self.tol, self.max_iter - sweeps).finish(problem, found)
 
 
-def by_weight(problem: Problem, order: float) -> Any:
-    """Return X with the weights of its entries in them: w (x / y)^order = (w^(1 / order) x / y)^order."""
-    X = problem.X
+def by_weight(X: Samples, order: float) -> Any:
+    """Return sparse X with the weights of its entries in them: w (x / y)^order = (w^(1 / order) x / y)^order."""
     return X.matrix if X.entry_weight is None else X.like(X.values * X.entry_weight ** (1 / order))
 
 

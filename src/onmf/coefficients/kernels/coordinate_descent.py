@@ -5,11 +5,15 @@ With r = (x / y)^alpha at the entries of a sample, alpha times its objective has
     slope  m_k + alpha l2 h_k - sum_f r_f W_kf,    curvature  sum_f alpha (r_f / y_f) W_kf^2 + alpha l2
 
 where m_k = sum_f W_kf + alpha l1. The slope is concave in h_k. So neither Newton's step nor the multiplicative one goes
-too far upwards, and the longer of both is made. Downwards the multiplicative one never goes too far; Newton's may,
-and is made where the slopes before and after it do not add up to less than zero: the objective has fallen, then.
+too far upwards, and the longer of both is made. Downwards the multiplicative one never goes too far. Newton's may, and
+is made where the slopes before and after it do not add up to less than zero: the objective has fallen, then. They never
+do where at least half of h_k is left: as h_k W_kf <= y_f, no term of the slope has changed by more than twice what the
+curvature says. (For alpha > 1 that is so where alpha / (1 + alpha) is left.)
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +92,7 @@ def coordinate_sweep(
 ) -> None:
     """Sweep once over the coefficients of every sample, in place in H[first:last]; fits y are those before it.
 
-    The first ``fixed`` coefficients stay. With a ``prior``, -prior log h_k is part of the objective.
+    The first ``fixed`` coefficients stay. With a ``prior`` a, -a sum_k log h_k is part of its objective.
     """
     indptr, indices, data, _ = X
     W, y, r, q = _room(indptr, H, first, last)
@@ -125,21 +129,26 @@ def _sweep(
     Return what the slopes, each as it was found, left to gain, and what they promised for the steps that were made.
     """
     m, K = len(x), len(h)
-    left, promised = low - low, low - low
+    none, enough = low - low, max(order, 1) / (1 + max(order, 1))
+    left, promised, idle = none, none, IDLE / K * tolerance
     for k in range(fixed, K):
         w, old = W[k], h[k]
         below = mass[k] + l2 * old
-        slope = below - _dot(r, w, m)
+        if old > low:
+            g, c = _dots(r, q, w, m)
+        else:  # mostly it stays
+            g, c = _dot(r, w, m), none
+        slope = below - g
         if prior > 0:
             slope -= prior / old
-        if slope >= 0:
-            gain = slope * (old - low)
-        else:
-            gain = -slope * min(max(reach[k] - old, old), high[k] - old)
+        left_up = min(max(reach[k] - old, old), high[k] - old)
+        gain = slope * (old - low) if slope >= 0 else -slope * left_up
         left += gain
-        if not IDLE / K * tolerance < gain < np.inf:
+        if not idle < gain < np.inf:
             continue
-        c = l2 + order * _curvature(q, w, m)
+        if c == none:
+            g, c = _dots(r, q, w, m)
+        c = l2 + order * c
         new = old - slope / c
         if prior > 0:  # which is in the model as it is: the root of c h^2 + (slope + prior / old - c old) h - prior
             b = slope + prior / old - c * old
@@ -150,7 +159,7 @@ def _sweep(
         new = min(max(new, low), high[k])
         promised += slope * (old - new)
         _move(x, h, W, y, r, q, k, new, order)
-        if slope > 0:
+        if slope > 0 and new < enough * old:
             after = mass[k] + l2 * new - _dot(r, w, m) - (prior / new if prior > 0 else prior)
             if slope + after >= 0:
                 continue  # else too far, or not a number
@@ -160,9 +169,7 @@ def _sweep(
 
 
 @cached_njit(**FAST)
-def _move(
-    x: Array, h: Array, W: Array, y: Array, r: Array, q: Array, k: int, new: float, order: float
-) -> None:
+def _move(x: Array, h: Array, W: Array, y: Array, r: Array, q: Array, k: int, new: float, order: float) -> None:
     """Set h_k, and all that follows from it."""
     m, w, old = len(x), W[k], h[k]
     h[k] = new
@@ -231,11 +238,13 @@ def _dot(a: Array, b: Array, m: int) -> float:
 
 
 @cached_njit(**FAST)
-def _curvature(q: Array, w: Array, m: int) -> float:
-    total = q.dtype.type(0)
+def _dots(r: Array, q: Array, w: Array, m: int) -> tuple[Any, Any]:
+    """Return sum r w and sum q w^2."""
+    slope = curvature = r.dtype.type(0)
     for p in range(m):
-        total += q[p] * w[p] * w[p]
-    return total
+        slope += r[p] * w[p]
+        curvature += q[p] * w[p] * w[p]
+    return slope, curvature
 
 
 @cached_njit()
