@@ -230,7 +230,7 @@ def _remaining(
 
 
 @cached_njit(**FAST)
-def _dot(a: Array, b: Array, m: int) -> float:
+def _dot(a: Array, b: Array, m: int) -> Any:
     total = a.dtype.type(0)
     for p in range(m):
         total += a[p] * b[p]
