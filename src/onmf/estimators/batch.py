@@ -75,8 +75,9 @@ class BatchNMF(NMF):
         Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
     solver : {"auto", "multiplicative", "coordinate"}, default "auto"
         "coordinate" is for sparse counts, text and cells: a sweep of coordinate descent over the coefficients and one
-        over the weights in turn, at the non-zeros, under kl, hellinger and alpha > 0 without penalties. "auto" takes it
-        for these where less than 15 % of the entries are not zero and none is missing, and "multiplicative" elsewhere.
+        over the weights in turn, at the non-zeros, under kl, hellinger and alpha > 0 without penalties or missing
+        entries. "auto" takes it for these where less than 15 % of the entries are not zero, and "multiplicative"
+        elsewhere.
     pseudo_counts : float or None, default None
         A Dirichlet prior on the components, for solver "coordinate" under kl: every feature counts in every component
         as if it had been seen this often, in the data's units. None: 0.01, which lowers the loss of samples that were
@@ -201,11 +202,15 @@ class BatchNMF(NMF):
 
     def _prior(self, X: Samples, divergence: Divergence, penalties: Penalties) -> float | None:
         """Return the pseudo-counts of coordinate descent, None where updates are multiplicative, or raise an error."""
-        serves = divergence.alpha_order is not None and not penalties
-        if self.solver == "coordinate" and not serves:
-            what = "penalties" if divergence.alpha_order is not None else f"{divergence.name}, only kl and alpha > 0"
-            raise ValueError(f"solver='coordinate' takes no {what}; use 'multiplicative', or OnlineNMF.")
-        chosen = serves and (self.solver == "coordinate" or (self.solver == "auto" and X.mostly_zeros()))
+        unserved = {
+            f"{divergence.name}, only kl and alpha > 0": divergence.alpha_order is None,
+            "penalties": bool(penalties),
+            "missing or weighted entries": X.masked,
+        }
+        reason = next((what for what, there in unserved.items() if there), None)
+        if self.solver == "coordinate" and reason:
+            raise ValueError(f"solver='coordinate' takes no {reason}; use 'multiplicative', or OnlineNMF.")
+        chosen = self.solver == "coordinate" or (self.solver == "auto" and not reason and X.mostly_zeros())
         counts = chosen and divergence.alpha_order == 1
         if self.pseudo_counts and not counts:
             raise ValueError("pseudo_counts are for solver='coordinate' under kl, without penalties; leave them out.")

@@ -24,7 +24,7 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
-from onmf.coefficients.coordinate_descent import CoordinateDescent, by_weight
+from onmf.coefficients.coordinate_descent import CoordinateDescent
 from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
@@ -387,10 +387,8 @@ class CoordinateUpdates(Updates):
     def __init__(self, divergence: Divergence, X: Samples, box: Box, C: DictionarySet, prior: float = 0.0) -> None:
         super().__init__(divergence, lambda _: X, [slice(0, len(X))], X.sample_weight)
         self.X, self.box, self.C, self.prior, self.order = X, box, C, prior, divergence.alpha_order or 1.0
-        weights = X.entries_times_sample_weight(X.times_entry_weight(np.ones_like(X.values)))
-        self.rows_by_weight = by_weight(X, self.order)
-        self.columns = X.like(X.values * weights ** (1 / self.order)).tocsc().T
-        self.column_weights = X.like(weights).tocsc().T if X.masked else None
+        counted = X.entries_times_sample_weight(np.ones_like(X.values))
+        self.columns = X.like(X.values * counted ** (1 / self.order)).tocsc().T  # see by_weight
 
     def start(self, W: Array) -> Array:
         """Return coefficients after a sweep."""
@@ -406,7 +404,7 @@ class CoordinateUpdates(Updates):
     def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
         """Sweep over the rows for the coefficients, and over the columns for the dictionary."""
         problem, new, box = Problem(self.divergence, self.X, W, self.box), H.copy(), self.box
-        Y = self._swept(self.rows_by_weight, new, problem.Wt, problem.mass, box.low, box.high)
+        Y = self._swept(self.X.matrix, new, problem.Wt, problem.mass, box.low, box.high)
         loss = self._summed(problem.loss(H, Y), slice(None))
         if not dictionary:
             return loss, new, W
@@ -414,8 +412,7 @@ class CoordinateUpdates(Updates):
         Wt = np.maximum(problem.Wt, low)
         if self.prior:
             new *= self._to_unit(Wt, Wt.sum(axis=0))
-        counted = self._counted(new, slice(None))
-        mass = counted.sum(axis=0) if self.column_weights is None else np.asarray(self.column_weights @ counted)
+        mass = self._counted(new, slice(None)).sum(axis=0)
         bounds = low * float(Wt.max()), np.inf, self.prior, self.fixed
         self._swept(self.columns, Wt, new, mass + Wt.dtype.type(self.prior * len(Wt)), *bounds)
         new *= self._to_unit(Wt, Wt.max(axis=0))
@@ -434,7 +431,7 @@ class CoordinateUpdates(Updates):
         from onmf.coefficients.kernels.coordinate_descent import coordinate_sweep
 
         fits = np.empty_like(X.data)
-        arrays, numbers = (X, H, Wt, np.atleast_2d(mass), fits), (self.order, low, high, prior, fixed)
+        arrays, numbers = (X, H, Wt, mass, fits), (self.order, low, high, prior, fixed)
         rows = threads.by_work(len(H), X.nnz / len(H) * H.shape[1], 1e5)
         threads.each(lambda some: coordinate_sweep(*arrays, *numbers, some.start, some.stop), rows)
         return fits

@@ -75,7 +75,7 @@ def coordinate_descent(
             likely = left <= 2 * tolerance[i]
 
 
-@kernel("nFm nK* FK lK m*", **FAST)
+@kernel("nFm nK* FK K m*", **FAST)
 def coordinate_sweep(
     X: CSR,
     H: Array,
@@ -99,11 +99,11 @@ def coordinate_sweep(
     none, most = low - low, np.full(H.shape[1], high)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h, own = data[start : start + m], H[i], mass[i if len(mass) > 1 else 0]
+        x, h = data[start : start + m], H[i]
         _gather(indices[start : start + m], Wt, W)
         _fit(x, h, W, y, r, q, order)
         fits[start : start + m] = y[:m]
-        _sweep(x, h, W, y, r, q, own, most, own, none, order, none, low, prior, fixed)
+        _sweep(x, h, W, y, r, q, mass, most, mass, none, order, none, low, prior, fixed)
 
 
 @cached_njit(**FAST)
