@@ -20,7 +20,7 @@ import numpy as np
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
-from onmf.coefficients.kernels.multiplicative import power
+from onmf.coefficients.kernels.multiplicative import gathered, power
 
 FAST = {"fastmath": VECTOR_SUMS, "error_model": "numpy"}  # no error for a division by zero: loops become vectors
 IDLE = 0.1  # of the tolerance, shared by all coefficients: one with less to gain stays where it is
@@ -53,13 +53,15 @@ def coordinate_descent(
     than rounding can tell.
     """
     indptr, indices, data, _ = X
+    if len(mass) not in (1, len(H)) or len(high) not in (1, len(H)):
+        raise ValueError("shapes do not fit: mass and high have a row for all samples, or one for each.")
     W, y, r, q = _room(indptr, H, first, last)
     fixed, none = first - first, low - low
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
         own, most = mass[i if len(mass) > 1 else 0], high[i if len(high) > 1 else 0]
-        _gather(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         likely = True
         for number in range(max_iter):
             if likely:
@@ -100,7 +102,7 @@ def coordinate_sweep(
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
-        _gather(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         _fit(x, h, W, y, r, q, order)
         fits[start : start + m] = y[:m]
         _sweep(x, h, W, y, r, q, mass, most, mass, none, order, none, low, prior, fixed)
@@ -257,12 +259,3 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array,
         longest = max(longest, indptr[i + 1] - indptr[i])
     rows = np.empty((3, longest), dtype=H.dtype)
     return np.empty((H.shape[1], longest), dtype=H.dtype), rows[0], rows[1], rows[2]
-
-
-@cached_njit()
-def _gather(entries: Array, Wt: Array, W: Array) -> None:
-    """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
-    for p in range(len(entries)):
-        w = Wt[entries[p]]
-        for k in range(len(w)):
-            W[k, p] = w[k]

@@ -57,7 +57,7 @@ def multiplicative_steps(
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
-        _gathered(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
             _ratios(x, y, order)
@@ -100,7 +100,7 @@ def multiplicative_iteration(
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
         before, after = fits[start : start + m], ratios[start : start + m]
-        _gathered(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         _fit(h, W, m, y)
         for p in range(m):
             before[p] = max(y[p], least)
@@ -134,7 +134,7 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
 
 
 @cached_njit()
-def _gathered(entries: Array, Wt: Array, W: Array) -> None:
+def gathered(entries: Array, Wt: Array, W: Array) -> None:
     """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
     for p in range(len(entries)):
         w = Wt[entries[p]]
