@@ -10,7 +10,6 @@ import numpy as np
 from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf.coefficients.base import Coefficients, CoefficientSolver
-from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.newton import Newton
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
@@ -80,13 +79,3 @@ class CoordinateDescent(CoefficientSolver, name="coordinate"):
 def by_weight(X: Samples, order: float) -> Any:
     """Return sparse X with the weights of its entries in them: w (x / y)^order = (w^(1 / order) x / y)^order."""
     return X.matrix if X.entry_weight is None else X.like(X.values * X.entry_weight ** (1 / order))
-
-
-_LINEAR, _SMOOTH, _COUNTS = InteriorPoint(), Newton(), CoordinateDescent()  # asked for with every batch
-
-
-def precise_solver(divergence: Divergence, sparse: bool = False) -> CoefficientSolver:
-    """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
-    if sparse and divergence.alpha_order is not None:
-        return _COUNTS
-    return _LINEAR if divergence.absolute_deviations else _SMOOTH

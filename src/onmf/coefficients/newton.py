@@ -8,6 +8,7 @@ import numpy as np
 
 from onmf._support.arrays import Array, Mask
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
+from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
 from onmf.coefficients.problem import Problem, packed_diagonal, takes_sparse
 from onmf.divergences import Divergence
@@ -211,6 +212,18 @@ class _Steps(Descent):
     def _promised(self, trial: Array) -> Array:
         """Return by how much f would fall at the trial points if it were linear."""
         return (self.G * (self.H - trial)).sum(axis=1)
+
+
+_LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
+
+
+def precise_solver(divergence: Divergence, sparse: bool = False) -> CoefficientSolver:
+    """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
+    from onmf.coefficients.coordinate_descent import CoordinateDescent  # which ends with Newton's method
+
+    if sparse and divergence.alpha_order is not None:
+        return CoordinateDescent()
+    return _LINEAR if divergence.absolute_deviations else _SMOOTH
 
 
 def _first_steps(problem: Problem, H: Array) -> Array:
