@@ -28,7 +28,7 @@ clock = time.process_time if os.environ.get("OMP_NUM_THREADS") == "1" else time.
 
 def ours(X: Any, W: np.ndarray, name: str) -> tuple[float, float]:
     """Seconds and the last loss, summed."""
-    model = BatchNMF(len(W), divergence=name, init=W, max_iter=ITERATIONS, tol=0.0)
+    model = BatchNMF(len(W), divergence=name, init=W, solver="multiplicative", max_iter=ITERATIONS, tol=0.0)
     started = clock()
     model.fit(X)
     return clock() - started, float(model.history_["loss"][-1]) * X.shape[0]

@@ -36,7 +36,7 @@ def main() -> None:
     falls = evidence.ENOUGH_EVIDENCE
     for start in range(3):
         W0 = uniform_start(K, V.shape[1], start)
-        batch = BatchNMF(K, init=W0, max_iter=MOST_ITERATIONS, tol=1e-5).fit(V)
+        batch = BatchNMF(K, init=W0, solver="multiplicative", max_iter=MOST_ITERATIONS, tol=1e-5).fit(V)
         goal, cells = judge.best(batch.components_).loss, []
         for steps, sure in ((5, falls), (10, falls), (20, falls), (None, falls), (None, float("inf"))):
             evidence.ENOUGH_EVIDENCE = sure

@@ -92,7 +92,7 @@ def run(data: Samples, method: str, samples: int, init: str, seed: int) -> tuple
     model: Any
     started = time.process_time()
     if method == "batch":
-        model = BatchNMF(data.K, max_iter=300, tol=0.0, **settings).fit(X)
+        model = BatchNMF(data.K, solver="multiplicative", max_iter=300, tol=0.0, **settings).fit(X)
     else:
         model = OnlineNMF(data.K, method=method, **settings)
         for batch in batches(X, samples, np.random.default_rng([seed, 1])):

@@ -321,7 +321,7 @@ class Wang(Online):
 
 
 class Batch(Contestant):
-    """``BatchNMF`` on all samples of a pass, or as many as MOST_BYTES hold."""
+    """Multiplicative ``BatchNMF`` on all samples of a pass, or as many as MOST_BYTES hold."""
 
     name, title = "batch", "Batch"
     model: BatchNMF  # of the last run
@@ -329,7 +329,7 @@ class Batch(Contestant):
     def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
         super().__init__(task)
         self.X = task.gathered(MOST_BYTES)
-        self.settings = _common(task) | {"max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
+        self.settings = _common(task) | {"solver": "multiplicative", "max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
         self.most_iterations = int(self.settings["max_iter"])
 
     def run(self, passes: int, recorder: Recorder) -> None:

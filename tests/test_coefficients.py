@@ -14,6 +14,7 @@ from onmf.coefficients import (
     Coefficients,
     CoefficientSolver,
     ConstantStep,
+    CoordinateDescent,
     InteriorPoint,
     Multiplicative,
     Newton,
@@ -495,7 +496,9 @@ def test_an_unknown_solver_raises_an_error_with_the_list() -> None:
         Paper(solver="newten")
 
 
-@pytest.mark.parametrize("solver", [Armijo, ConstantStep, InteriorPoint, Multiplicative, Newton, Polyak, Ratios])
+@pytest.mark.parametrize(
+    "solver", [Armijo, ConstantStep, CoordinateDescent, InteriorPoint, Multiplicative, Newton, Polyak, Ratios]
+)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -11,6 +11,7 @@ import scipy.optimize
 import scipy.sparse
 
 from onmf.coefficients import InteriorPoint
+from onmf.coefficients.kernels.coordinate_descent import coordinate_descent, coordinate_sweep
 from onmf.coefficients.kernels.dictionary import blend, sweep
 from onmf.coefficients.kernels.gram import (
     newton_directions,
@@ -591,6 +592,11 @@ def misfits() -> dict[str, tuple[object, str]]:
         | {"order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
         multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
         | {"ratios": f(X.nnz), "order": 1.0, "least": 0.0, "first": 0, "last": 4},
+        coordinate_descent: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f((1, 3)), "high": f((4, 3))}
+        | {"reach": f((4, 3)), "tolerance": f(4), "noise": f(4), "iterations": np.zeros(4, int)}
+        | {"converged": np.zeros(4, bool), "order": 1.0, "l2": 0.0, "low": 0.0, "max_iter": 1, "first": 0, "last": 4},
+        coordinate_sweep: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz), "order": 1.0}
+        | {"low": 0.0, "high": 1.0, "prior": 0.0, "fixed": 0, "first": 0, "last": 4},
         accumulate: {"X": X, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0},
         gather: {"columns": X.tocsc().T, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0, "last": 6},
         divide: {"N": f((6, 3)), "news": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6), "averaged": f((6, 3))}
@@ -627,6 +633,9 @@ def misfits() -> dict[str, tuple[object, str]]:
         (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
         (multiplicative_steps, {"l1": f(3)}, {"first": -1}, {"last": 5}),
         (multiplicative_iteration, {"H": f((5, 3))}, {"fits": f(2)}, {"ratios": f(2)}, {"first": -1}, {"last": 5}),
+        (coordinate_descent, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f((2, 3))}, {"high": f((3, 3))}),
+        (coordinate_descent, {"reach": f((3, 3))}, {"tolerance": f(3)}, {"converged": np.zeros(3, bool)}, {"last": 5}),
+        (coordinate_sweep, {"H": f((5, 3))}, {"mass": f(2)}, {"fits": f(2)}, {"first": -1}, {"last": 5}),
         (accumulate, {"H": f((3, 3))}, {"out": f((6, 2))}, {"out": f((3, 3)), "first": 4}, {"first": -1}),
         (accumulate, {"entries": single(X.nnz)}, {"entries": entries[1:]}),
         (gather, {"H": f((3, 3))}, {"out": f((5, 3))}, {"entries": entries[1:]}, {"first": -1}, {"last": 7}),

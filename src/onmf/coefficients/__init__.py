@@ -11,6 +11,7 @@ for _module in pkgutil.iter_modules(__path__):
     if not _module.ispkg:
         importlib.import_module(f"{__name__}.{_module.name}")
 
+from onmf.coefficients.coordinate_descent import CoordinateDescent  # noqa: E402
 from onmf.coefficients.interior_point import InteriorPoint  # noqa: E402
 from onmf.coefficients.multiplicative import Multiplicative, Ratios  # noqa: E402
 from onmf.coefficients.newton import Newton, precise_solver  # noqa: E402
@@ -23,6 +24,7 @@ __all__ = [
     "CoefficientSolver",
     "Coefficients",
     "ConstantStep",
+    "CoordinateDescent",
     "Descent",
     "InteriorPoint",
     "Multiplicative",

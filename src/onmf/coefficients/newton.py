@@ -71,7 +71,7 @@ class Newton(CoefficientSolver, name="newton"):
             H = _start_on_simplex(problem, H)
         elif problem.X.masked:
             if problem.is_penalised_distance:
-                return self._finished(problem, _penalised_distances(problem, self.tol, self.max_iter))
+                return self.finish(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.includes_zero:
             H = better_of_two(problem, H, RATIO_STEPS)
@@ -97,7 +97,7 @@ class Newton(CoefficientSolver, name="newton"):
             rest = _penalised_distances(some, self.tol, KINKED)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
-        return self._finished(problem, found)
+        return self.finish(problem, found)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         box = problem.box
@@ -110,15 +110,16 @@ class Newton(CoefficientSolver, name="newton"):
         iterations = np.ones(len(H), dtype=np.int64)
         converged = problem.remaining_gain(H, H @ Q - B) <= problem.tolerance(self.tol)
         # The active set knows no upper bound, and may lose its way where Q is singular.
-        return self._finished(problem, Coefficients(H, iterations, converged))
+        return self.finish(problem, Coefficients(H, iterations, converged))
 
-    def _finished(self, problem: Problem, found: Coefficients) -> Coefficients:
+    def finish(self, problem: Problem, found: Coefficients) -> Coefficients:
         """Return what was found, with Newton's steps made in place for the samples that have not converged."""
         left = np.flatnonzero(~found.converged)
         if left.size:
             some = problem.rows(left)
             rest = iterate(_Steps(some, _better(some, found.H[left], some.start(None)), self.tol), self.max_iter)
-            found.H[left], found.iterations[left], found.converged[left] = rest.H, rest.iterations, rest.converged
+            found.H[left], found.converged[left] = rest.H, rest.converged
+            found.iterations[left] += rest.iterations
         return found
 
 
@@ -213,8 +214,12 @@ class _Steps(Descent):
 _LINEAR, _SMOOTH = InteriorPoint(), Newton()  # asked for with every batch
 
 
-def precise_solver(divergence: Divergence) -> CoefficientSolver:
+def precise_solver(divergence: Divergence, sparse: bool = False) -> CoefficientSolver:
     """Return the solver that comes nearest to the minimum: for ``transform``, and to compare dictionaries."""
+    from onmf.coefficients.coordinate_descent import CoordinateDescent  # which ends with Newton's method
+
+    if sparse and divergence.alpha_order is not None:
+        return CoordinateDescent()
     return _LINEAR if divergence.absolute_deviations else _SMOOTH
 
 

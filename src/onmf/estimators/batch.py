@@ -1,4 +1,4 @@
-"""``BatchNMF``: multiplicative updates on all samples at once, behind the same conventions as ``OnlineNMF``."""
+"""``BatchNMF``: updates by all samples at once, behind the same conventions as ``OnlineNMF``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,27 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import generators, require_at_least, require_whole
 from onmf.data.columns import Features
+from onmf.data.inputs import require_same_features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
 from onmf.estimators.messages import warn_raised
-from onmf.learner import Coverage, Fitted, Progress, Usage
+from onmf.learner import Coverage, Fitted, Progress, Recipe, Usage, begin
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
-from onmf.methods.batch import PATIENCE, Iterate, factorise, updates_of
+from onmf.learner.update import learn_batch
+from onmf.methods.batch import CoordinateUpdates, Iterate, Updates, factorise, updates_of
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet, Sets, Simplex, beside, count, fixed_weights, require_fittable, require_fixed
+from onmf.model.settings import BATCH, ONLINE
 from onmf.model.state import State
 from onmf.model.units import Units, checked_clip
 from onmf.model.validation import DataError, require_finite_values
 from onmf.samples import Samples
+
+SOLVERS = next(each.choices for each in BATCH if each.name == "solver")
+FIRST_SAMPLES = 5000  # that coordinate descent begins with, online
+PSEUDO_COUNTS = 0.01  # of every feature in every component
+FINE, ROUGH = 1e-5, 3e-2  # tolerances, without and with pseudo-counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +54,12 @@ class Factorised(Fitted):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BatchNMF(NMF):
-    """Nonnegative matrix factorization by multiplicative updates, X (n, F) ~ H (n, K) @ W (K, F), for every divergence.
+    """Nonnegative matrix factorization, X (n, F) ~ H (n, K) @ W (K, F), by all samples at once, for every divergence.
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
-    divergences the loss cannot rise: the updates minimise a majorant of it (for l1, of a version rounded at the kink by
-    a thousandth of each sample's mean). For data that come as a stream, or are many, see ``OnlineNMF``, which needs far
-    fewer passes.
+    divergences the loss cannot rise: multiplicative updates minimise a majorant of it (for l1, of a version rounded at
+    the kink by a thousandth of each sample's mean), and coordinate descent lowers it with every step. For data that
+    come as a stream, or are many, see ``OnlineNMF``, which needs fewer passes.
 
     Parameters
     ----------
@@ -59,18 +67,29 @@ class BatchNMF(NMF):
         K, the number of components of the dictionary.
     divergence : str or Divergence, default "kl"
         The loss d(x || hW), as in ``OnlineNMF``. Huber's delta, if not given, is a tenth of the data's mean.
-    init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
-        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. Zeros in it stay
-        zeros: no multiplicative update leaves them.
+    init : {"kmeans++", "uniform", "samples", "nndsvda"}, array (K, F) or fitted model, default "kmeans++"
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
+        ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
+        Coordinate descent begins with an online pass over up to 5,000 samples, unless it is given a dictionary.
     fixed : array (J, F) or None, default None
         Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
+    solver : {"auto", "multiplicative", "coordinate"}, default "auto"
+        "coordinate" is for sparse counts, text and cells: a sweep of coordinate descent over the coefficients and one
+        over the weights in turn, at the non-zeros, under kl, hellinger and alpha > 0 without penalties or missing
+        entries. "auto" takes it for these where less than 15 % of the entries are not zero, and "multiplicative"
+        elsewhere.
+    pseudo_counts : float or None, default None
+        A Dirichlet prior on the components, for solver "coordinate" under kl: every feature counts in every component
+        as if it had been seen this often, in the data's units. None: 0.01, which lowers the loss of samples that were
+        not learnt from; 0 leads to the lowest loss of those that were.
     max_iter : int, default 1000
         Iterations at most.
-    tol : float, default 1e-5
-        The loss, with penalties, has converged when it falls by less than this share of itself over ten iterations; 0:
-        never.
+    tol : float or None, default None
+        The loss, with penalties and pseudo-counts, has converged when it falls by less than this share of itself over
+        ten iterations, or three of coordinate descent; 0: never. None: 1e-5, and 0.03 with pseudo-counts, as later
+        iterations hardly lower the loss of other samples.
     coefficients : {"nonnegative"}, default "nonnegative"
-        Multiplicative updates cannot keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
+        Neither solver can keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
@@ -114,8 +133,10 @@ class BatchNMF(NMF):
         As in scikit-learn.
     """
 
+    solver: str = "auto"
+    pseudo_counts: float | None = None
     max_iter: int = 1000
-    tol: float = 1e-5
+    tol: float | None = None
 
     _learned: Factorised | None = field(default=None, init=False)
 
@@ -145,12 +166,21 @@ class BatchNMF(NMF):
         if penalties and divergence.multiplicative_slope is None:
             raise ValueError(f"BatchNMF has no penalties under {divergence.name} with its parameter; use OnlineNMF.")
         C = replace(sets.dictionaries, fixed=count(self.fixed))
+        prior = self._prior(X, divergence, penalties)
+        tol = self.tol if self.tol is not None else ROUGH if prior else FINE
         with threads.learning_alone(self):
-            before = self._learned
+            before, started = self._learned, time.perf_counter()
             try:
                 with threads.own_threads():
-                    self._factorise(X, units, divergence, features, penalties, C)
-                self._warn_unless_converged()
+                    updates, W, raised = self._begin(X, units, divergence, features, C, prior)
+                    updates.penalties, state = penalties, State(C.rescale_into(W), C, penalties=penalties)
+                    fitted = Fitted(
+                        state=state, divergence=divergence, units=units, features=features, raised=raised > 0
+                    )
+                    self._factorise(X, updates, fitted, tol, started)
+                if raised:
+                    warn_raised(divergence, raised)
+                self._warn_unless_converged(tol, updates.patience)
                 if X.masked and (found := Coverage.of(X).findings(features.names)):
                     warnings.warn(" ".join(found.values()), UserWarning, stacklevel=2)
             except Exception:
@@ -161,50 +191,86 @@ class BatchNMF(NMF):
     def _check_batch_settings(self) -> None:
         self._check_settings()
         require_whole(1, max_iter=self.max_iter)
-        require_at_least(0, tol=self.tol)
+        require_at_least(0, tol=self.tol or 0.0, pseudo_counts=self.pseudo_counts or 0.0)
         require_fixed(self.fixed, self.n_components)
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {', '.join(SOLVERS)}; got {self.solver!r}.")
         if isinstance((self.sets or Sets()).where(self.coefficients)[1], Simplex):
             raise ValueError(
-                "BatchNMF cannot keep coefficients on the simplex, as its updates are multiplicative; use "
+                "BatchNMF cannot keep coefficients on the simplex, as its updates change their sum; use "
                 "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
             )
 
-    def _warn_unless_converged(self) -> None:
-        if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
-            still = f"The loss still falls by more than tol={self.tol:g} of itself over ten iterations"
-            unclear = "Fewer than ten iterations do not show whether the loss has converged"
+    def _prior(self, X: Samples, divergence: Divergence, penalties: Penalties) -> float | None:
+        """Return the pseudo-counts of coordinate descent, None where updates are multiplicative, or raise an error."""
+        unserved = {
+            f"{divergence.name}, only kl and alpha > 0": divergence.alpha_order is None,
+            "penalties": bool(penalties),
+            "missing or weighted entries": X.masked,
+        }
+        reason = next((what for what, there in unserved.items() if there), None)
+        if self.solver == "coordinate" and reason:
+            raise ValueError(f"solver='coordinate' takes no {reason}; use 'multiplicative', or OnlineNMF.")
+        chosen = self.solver == "coordinate" or (self.solver == "auto" and not reason and X.mostly_zeros())
+        counts = chosen and divergence.alpha_order == 1
+        if self.pseudo_counts and not counts:
+            raise ValueError("pseudo_counts are for solver='coordinate' under kl, without penalties; leave them out.")
+        if not chosen:
+            return None
+        return PSEUDO_COUNTS if counts and self.pseudo_counts is None else self.pseudo_counts or 0.0
+
+    def _warn_unless_converged(self, tol: float, patience: int) -> None:
+        if tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
+            still = f"The loss still falls by more than tol={tol:g} of itself over {patience} iterations"
+            unclear = f"Fewer than {patience} iterations do not show whether the loss has converged"
             warnings.warn(
-                f"{still if self.max_iter >= PATIENCE else unclear}; raise max_iter ({self.max_iter}) or tol.",
+                f"{still if self.max_iter >= patience else unclear}; raise max_iter ({self.max_iter}) or tol.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
 
-    def _factorise(
+    def _begin(
         self,
         X: Samples,
         units: Units,
         divergence: Divergence,
         features: Features,
-        penalties: Penalties,
         C: DictionarySet,
-    ) -> None:
-        started, waited = time.perf_counter(), 0.0  # callbacks' time is theirs
-        inside, n, weight = divergence.in_units(units.scale), X.shape[0], X.weight
+        prior: float | None,
+    ) -> tuple[Updates, Array, int]:
+        """Return the updates, the first dictionary, and how many entries were raised."""
+        inside, rng, init = divergence.in_units(units.scale), generators(self.random_state)[0], self.init
         fixed = fixed_weights(self.fixed, X.shape[1], X.dtype)
         require_fittable(fixed, self.n_components, C, inside)
-        updates, shown, raised = updates_of(X, units, divergence, inside)
-        updates.penalties = penalties
-        shown = Samples(shown.completed(), None, shown.sample_weight)
-        rng = generators(self.random_state)[0]
+        if isinstance(init, NMF):
+            require_same_features(features, init._fitted.features, model="the model in init")
+            init = init.components_[C.fixed :]
+        if prior is None:
+            updates, shown, raised = updates_of(X, units, divergence, inside)
+            shown = Samples(shown.completed(), None, shown.sample_weight)
+        else:
+            shown, raised = units.inside(X.sparsified(), divergence)
+            box = (self.sets or Sets()).coefficients
+            updates = CoordinateUpdates(inside, shown, box, C, prior / units.scale)
+            if isinstance(init, str) and C.fixed < self.n_components:
+                return updates, self._learnt_online(X, features, rng), raised
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.includes_zero
-        first = initial_dictionary(self.init, shown, K, rng, ratios, fixed)
-        W = C.rescale_into(beside(fixed, first.astype(X.dtype, copy=False)))
-        state = State(W, C, penalties=penalties)
-        fitted = Fitted(state=state, divergence=divergence, units=units, features=features, raised=raised > 0)
-        unit = divergence.loss_unit(units.scale) / weight
-        listeners, now, seconds = self._listeners(), None, 0.0
+        first = initial_dictionary(init, shown, K, rng, ratios, fixed)
+        return updates, beside(fixed, first.astype(X.dtype, copy=False)), raised
+
+    def _learnt_online(self, X: Samples, features: Features, rng: np.random.Generator) -> Array:
+        """Return the dictionary after an online pass over some samples: sweeps from other starts take far longer."""
+        given = self.get_params(deep=False)
+        recipe = Recipe.of({each.name: given.get(each.name, each.default) for each in ONLINE})
+        some = X[rng.permutation(np.flatnonzero(X.sum(axis=1)))[:FIRST_SAMPLES]]
+        return learn_batch(recipe, begin(recipe, some, features, rng), some).state.W
+
+    def _factorise(self, X: Samples, updates: Updates, fitted: Fitted, tol: float, started: float) -> None:
+        n, weight, W, C = X.shape[0], X.weight, fitted.state.W, fitted.state.C
+        unit = fitted.divergence.loss_unit(fitted.units.scale) / weight
+        listeners, now, seconds, waited = self._listeners(), None, 0.0, 0.0  # callbacks' time is theirs
         try:
-            for now in factorise(updates, updates.start(W), W, self.max_iter, self.tol, C.fixed):
+            for now in factorise(updates, updates.start(W), W, self.max_iter, tol, C.fixed):
                 reached = time.perf_counter()
                 if not (np.isfinite(now.loss * unit) and np.isfinite(now.W).all()):
                     raise DataError(
@@ -221,9 +287,7 @@ class BatchNMF(NMF):
         finally:  # an interrupt leaves the last iteration; the caller undoes it after an error
             if now is not None:
                 self._learned = self._kept(fitted, now, weight, X.sample_weight)
-        require_finite_values(self.coefficients_, X, units.mean)
-        if raised:
-            warn_raised(divergence, raised)
+        require_finite_values(self.coefficients_, X, fitted.units.mean)
 
     def _kept(self, fitted: Fitted, now: Iterate, weight: float, samples: Array | None) -> Factorised:
         """Return an iterate as the result; without penalties, learnt components are divided by their maxima."""

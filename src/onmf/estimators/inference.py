@@ -147,7 +147,7 @@ class Inference:
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
         if X.masked:
             require_weighs_entries(divergence)
-        solver = precise_solver(divergence).stopping(self.tol, self.max_iter)
+        solver = precise_solver(divergence, X.sparse).stopping(self.tol, self.max_iter).within(box)
         sparse = solver.takes_sparse(divergence, X.masked)
         raised = unsolved = 0
         for first in range(0, X.shape[0], BLOCK):

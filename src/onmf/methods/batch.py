@@ -1,4 +1,4 @@
-"""Batch multiplicative updates: every iteration sees all samples, coefficients first, then the dictionary.
+"""Batch updates: every iteration sees all samples, coefficients first, then the dictionary. Multiplicative ones are
 
     H <- H o factor(P W' / N W')        W <- W o factor(H'P / H'N)
 
@@ -8,6 +8,8 @@ loss of the state that it starts from on its way.
 
 With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every component
 is given the size that costs least (``model.penalty``): the objective, loss and penalties, falls.
+
+Sparse counts are learnt from sooner by sweeps of coordinate descent (``CoordinateUpdates``).
 """
 
 from __future__ import annotations
@@ -15,22 +17,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
+from onmf.coefficients.coordinate_descent import CoordinateDescent
 from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
 from onmf.model.penalty import NO_PENALTIES, Penalties, resized
+from onmf.model.sets import Box, DictionarySet
 from onmf.model.units import Units
 from onmf.samples import Samples
 
-PATIENCE = 10  # iterations over which the loss has to fall
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
 # Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
 LEAST_FIT = {4: 1e-12, 8: 1e-40}
@@ -53,7 +56,7 @@ def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, f
     """Yield the states from the start (number 0) to the last, which has converged or is number ``max_iter``.
 
     The first ``fixed`` components stay: the majorant is a sum over weights, so that others step as they would.
-    Converged means that the objective has fallen by less than ``tol`` of itself over ten iterations.
+    Converged means that the objective has fallen by less than ``tol`` of itself over ``patience`` iterations.
     """
     objectives: list[float] = []
     updates.fixed = fixed
@@ -61,8 +64,8 @@ def factorise(updates: Updates, H: Array, W: Array, max_iter: int, tol: float, f
         learning = fixed < len(W) and number < max_iter  # the last one is for the loss alone
         loss, *after = updates.iterate(H, W, learning)
         objectives.append(updates.objective(loss, H, W))
-        ten_ago = objectives[-1 - PATIENCE] if len(objectives) > PATIENCE else np.inf
-        converged = tol > 0 and ten_ago - objectives[-1] <= tol * ten_ago < np.inf
+        before = objectives[-1 - updates.patience] if len(objectives) > updates.patience else np.inf
+        converged = tol > 0 and before - objectives[-1] <= tol * abs(before) < np.inf
         yield Iterate(number, H, W, loss, converged)
         if converged:
             return
@@ -108,6 +111,7 @@ class Updates(ABC):
     A sample counts in the loss and the dictionary as often as its ``sample_weight`` says.
     """
 
+    patience: ClassVar[int] = 10  # iterations over which the objective has to fall
     penalties: Penalties = NO_PENALTIES
     fixed: int = 0  # the first components, which stay
 
@@ -366,6 +370,71 @@ class StoredUpdates(Updates):
         features = threads.by_work(len(sums), self.columns.nnz / len(sums) * H.shape[1], 1e5)
         threads.each(lambda some: gather(self.columns, entries, H, sums, some.start, some.stop), features)
         return sums
+
+
+class CoordinateUpdates(Updates):
+    """Sweeps of coordinate descent over sparse samples, and over their features with the roles exchanged.
+
+    One sweep each in turn: more at a time took longer. Weights do not fall to zero, so that they can rise again.
+    Components are divided by their largest weights, which leaves the fit as it is.
+
+    ``prior`` is a, the pseudo-count of every feature in every component: -a sum log w is then part of the objective,
+    where the weights of a component sum to one. Their sum is kept by its multiplier, F a.
+    """
+
+    patience = 3
+
+    def __init__(self, divergence: Divergence, X: Samples, box: Box, C: DictionarySet, prior: float = 0.0) -> None:
+        super().__init__(divergence, lambda _: X, [slice(0, len(X))], X.sample_weight)
+        self.X, self.box, self.C, self.prior, self.order = X, box, C, prior, divergence.alpha_order or 1.0
+        counted = X.entries_times_sample_weight(np.ones_like(X.values))
+        self.columns = X.like(X.values * counted ** (1 / self.order)).tocsc().T  # see by_weight
+
+    def start(self, W: Array) -> Array:
+        """Return coefficients after a sweep."""
+        return CoordinateDescent(max_iter=1).solve(Problem(self.divergence, self.X, W, self.box)).H
+
+    def objective(self, loss: float, H: Array, W: Array) -> float:
+        """Return the summed loss with the prior."""
+        if not self.prior:
+            return loss
+        free = W[self.fixed :].astype(np.float64)
+        return loss - self.prior * float(np.log(free / free.sum(axis=1, keepdims=True)).sum())
+
+    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
+        """Sweep over the rows for the coefficients, and over the columns for the dictionary."""
+        problem, new, box = Problem(self.divergence, self.X, W, self.box), H.copy(), self.box
+        Y = self._swept(self.X.matrix, new, problem.Wt, problem.mass, box.low, box.high)
+        loss = self._summed(problem.loss(H, Y), slice(None))
+        if not dictionary:
+            return loss, new, W
+        low = self.C.least_mean(len(W))
+        Wt = np.maximum(problem.Wt, low)
+        if self.prior:
+            new *= self._to_unit(Wt, Wt.sum(axis=0))
+        mass = self._counted(new, slice(None)).sum(axis=0)
+        bounds = low * float(Wt.max()), np.inf, self.prior, self.fixed
+        self._swept(self.columns, Wt, new, mass + Wt.dtype.type(self.prior * len(Wt)), *bounds)
+        new *= self._to_unit(Wt, Wt.max(axis=0))
+        return loss, new, np.maximum(Wt, low).T
+
+    def _to_unit(self, Wt: Array, size: Array) -> Array:
+        """Divide components, but for fixed ones, by their sizes in place, and return what multiplies coefficients."""
+        size[: self.fixed] = 1
+        Wt /= size
+        return size
+
+    def _swept(
+        self, X: Any, H: Array, Wt: Array, mass: Array, low: float, high: float, prior: float = 0.0, fixed: int = 0
+    ) -> Array:
+        """Sweep over H in place, and return the fits before."""
+        from onmf.coefficients.kernels.coordinate_descent import coordinate_sweep
+
+        fits = np.empty_like(X.data)
+        arrays, numbers = (X, H, Wt, mass, fits), (self.order, low, high, prior, fixed)
+        rows = threads.by_work(len(H), X.nnz / len(H) * H.shape[1], 1e5)
+        threads.each(lambda some: coordinate_sweep(*arrays, *numbers, some.start, some.stop), rows)
+        return fits
 
 
 def _parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:

@@ -197,8 +197,10 @@ def defaults(table: Iterable[Setting]) -> dict[str, Any]:
 
 BATCH = (
     *_of_online("n_components", "divergence", "init", "fixed"),
+    Setting("solver", "auto", choices=("auto", "multiplicative", "coordinate")),
+    Setting("pseudo_counts", None),
     Setting("max_iter", 1000),
-    Setting("tol", 1e-5),
+    Setting("tol", None),
     *_of_online("coefficients", "clip", "missing", "implicit"),
     *_of_online("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary", "sets"),
     *_of_online("transform_tol", "transform_max_iter", "random_state", "callbacks", "verbose"),

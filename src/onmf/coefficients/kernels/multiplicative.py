@@ -22,8 +22,12 @@ def power(x: Any, order: Any) -> Any:
         return x
     if order == 0.5:
         return np.sqrt(x)
+    if order == 1.5:
+        return x * np.sqrt(x)
     if order == 2:
         return x * x
+    if order == 3:
+        return x * x * x
     return x**order
 
 
@@ -53,7 +57,7 @@ def multiplicative_steps(
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
-        _gathered(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         for _ in range(steps):
             _fit(h, W, m, y)
             _ratios(x, y, order)
@@ -96,7 +100,7 @@ def multiplicative_iteration(
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
         before, after = fits[start : start + m], ratios[start : start + m]
-        _gathered(indices[start : start + m], Wt, W)
+        gathered(indices[start : start + m], Wt, W)
         _fit(h, W, m, y)
         for p in range(m):
             before[p] = max(y[p], least)
@@ -130,7 +134,7 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
 
 
 @cached_njit()
-def _gathered(entries: Array, Wt: Array, W: Array) -> None:
+def gathered(entries: Array, Wt: Array, W: Array) -> None:
     """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
     for p in range(len(entries)):
         w = Wt[entries[p]]
