@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse
 
 from onmf import BatchNMF, DataError, OnlineNMF, Sets
-from onmf.coefficients.problem import losses, multiplicative_parts, scales, slopes
-from onmf.coefficients.problem import model as quadratic_model
+from onmf.coefficients.problem import losses, multiplicative_parts, quadratic_model, scales, slopes
 from onmf.divergences import Divergence, get
 from onmf.divergences.robust import weighted_median
 from onmf.methods.batch import DenseUpdates, StoredUpdates

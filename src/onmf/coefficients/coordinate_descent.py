@@ -9,6 +9,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array
+from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver
 from onmf.coefficients.newton import Newton
 from onmf.coefficients.problem import Problem
@@ -60,11 +61,13 @@ class CoordinateDescent(CoefficientSolver, name="coordinate"):
         return self._solve(problem, H)  # the kernel takes blocks of rows
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        from onmf.coefficients.kernels.coordinate_descent import coordinate_descent
-
         order, penalty, box = problem.divergence.alpha_order or 1.0, problem.penalty, problem.box
         n, sweeps = problem.n, min(self.max_iter, MANY if order in CHEAP_POWERS else FEW)
-        high = np.full((1, problem.K), box.high) if problem.most is None else np.minimum(problem.most, box.high)
+        high = (
+            np.full((1, problem.K), box.high)
+            if problem.upper_bounds is None
+            else np.minimum(problem.upper_bounds, box.high)
+        )
         high = high.astype(H.dtype)
         H = np.minimum(H, high)
         found = Coefficients(H, np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool))
@@ -72,7 +75,8 @@ class CoordinateDescent(CoefficientSolver, name="coordinate"):
         limits = high, problem.reach, order * problem.tolerance(self.tol), order * problem.noise
         arrays = by_weight(problem.X, order), H, problem.Wt, mass, *limits, found.iterations, found.converged
         numbers = order, order * penalty.l2, box.low, sweeps
-        threads.each(lambda rows: coordinate_descent(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
+        descend = kernels.coordinate_descent.coordinate_descent
+        threads.each(lambda rows: descend(*arrays, *numbers, rows.start, rows.stop), problem.blocks())
         return found if sweeps == self.max_iter else Newton(self.tol, self.max_iter - sweeps).finish(problem, found)
 
 

@@ -423,8 +423,8 @@ class Problem:
         return Problem(quadratic, self.X, self.W, self.box, self.penalty, gram=True)
 
 
-# Attributes with one row per sample; the mass has that of masked samples only.
-PER_SAMPLE = frozenset({"X", "totals", "scale", "size", "reach", "l1", "products", "mass", "most", "own_grams"})
+# What is computed once has one row per sample; the mass has that of masked samples only.
+PER_SAMPLE = frozenset({"X"} | {name for name, value in vars(Problem).items() if isinstance(value, cached_property)})
 
 
 def takes_sparse(divergence: Divergence, masked: bool = False) -> bool:

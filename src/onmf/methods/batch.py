@@ -24,6 +24,7 @@ import scipy
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
+from onmf.coefficients import kernels
 from onmf.coefficients.coordinate_descent import CoordinateDescent
 from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
@@ -343,14 +344,13 @@ class StoredUpdates(Updates):
 
     def _by_kernel(self, problem: Problem, H: Array) -> tuple[Array, Array, Array, None]:
         """Return the coefficients after one step, the fits before it and (x / y)^alpha after it."""
-        from onmf.coefficients.kernels.multiplicative import multiplicative_iteration
-
         X, (n, K) = self.X.matrix, H.shape
         new, Y, P = H.copy(), np.empty_like(X.data), np.empty_like(X.data)
         mass = np.maximum(problem.mass, np.finfo(H.dtype).tiny)
         settings = X, new, problem.Wt, mass, Y, P, self.divergence.alpha_order or 1.0, LEAST_FIT[H.itemsize]
         rows = threads.by_work(n, X.nnz / n * K, 1e5)
-        threads.each(lambda some: multiplicative_iteration(*settings, some.start, some.stop), rows)
+        iteration = kernels.multiplicative.multiplicative_iteration
+        threads.each(lambda some: iteration(*settings, some.start, some.stop), rows)
         return new, Y, P, None
 
     def _by_products(self, problem: Problem, H: Array, parts: bool) -> tuple[Array, Array, Array, Array | None]:
@@ -364,10 +364,9 @@ class StoredUpdates(Updates):
 
     def _gathered(self, entries: Array, H: Array) -> Array:
         """Return E'H (F, K) of a sparse matrix E with these ``entries``."""
-        from onmf.coefficients.kernels.multiplicative import gather
-
         sums = np.empty((self.columns.shape[0], H.shape[1]), dtype=H.dtype)
         features = threads.by_work(len(sums), self.columns.nnz / len(sums) * H.shape[1], 1e5)
+        gather = kernels.multiplicative.gather
         threads.each(lambda some: gather(self.columns, entries, H, sums, some.start, some.stop), features)
         return sums
 
@@ -428,12 +427,11 @@ class CoordinateUpdates(Updates):
         self, X: Any, H: Array, Wt: Array, mass: Array, low: float, high: float, prior: float = 0.0, fixed: int = 0
     ) -> Array:
         """Sweep over H in place, and return the fits before."""
-        from onmf.coefficients.kernels.coordinate_descent import coordinate_sweep
-
         fits = np.empty_like(X.data)
         arrays, numbers = (X, H, Wt, mass, fits), (self.order, low, high, prior, fixed)
         rows = threads.by_work(len(H), X.nnz / len(H) * H.shape[1], 1e5)
-        threads.each(lambda some: coordinate_sweep(*arrays, *numbers, some.start, some.stop), rows)
+        sweep = kernels.coordinate_descent.coordinate_sweep
+        threads.each(lambda some: sweep(*arrays, *numbers, some.start, some.stop), rows)
         return fits
 
 

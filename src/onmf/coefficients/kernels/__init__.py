@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onmf.coefficients.kernels import coordinate_descent as coordinate_descent
     from onmf.coefficients.kernels import dictionary as dictionary
     from onmf.coefficients.kernels import gram as gram
     from onmf.coefficients.kernels import interior as interior
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cached_njit", "kernel", "pack", "packed_product"]
 
-MODULES = ("dictionary", "gram", "interior", "multiplicative", "simplex")
+MODULES = ("coordinate_descent", "dictionary", "gram", "interior", "multiplicative", "simplex")
 HOMES = {"cached_njit": "cache", "kernel": "compiled", "pack": "gram", "packed_product": "dictionary"}
 
 
