@@ -329,7 +329,8 @@ class Batch(Contestant):
     def __init__(self, task: Task, variant: Mapping[str, Any] | None = None) -> None:
         super().__init__(task)
         self.X = task.gathered(MOST_BYTES)
-        self.settings = _common(task) | {"solver": "multiplicative", "max_iter": MOST_ITERATIONS, "tol": 1e-5} | dict(variant or {})
+        usual = {"solver": "multiplicative", "max_iter": MOST_ITERATIONS, "tol": 1e-5}
+        self.settings = _common(task) | usual | dict(variant or {})
         self.most_iterations = int(self.settings["max_iter"])
 
     def run(self, passes: int, recorder: Recorder) -> None:
