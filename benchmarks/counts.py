@@ -48,7 +48,7 @@ def main() -> None:
     from benchmarks.referee.times import baseline
 
     with tempfile.TemporaryDirectory() as folder:
-        cases = [case for case in prepared(Path(folder), arguments.figure) if arguments.only in case["name"]]
+        cases = list(prepared(Path(folder), arguments.figure, arguments.only))
         base = None if arguments.figure == "held_out" else Worker(arguments.base or baseline())
         now = Worker(ROOT)
         for case in cases:
@@ -110,19 +110,20 @@ def held_out(_: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
 FIGURES = {"transform": transform, "batch": batch, "held_out": held_out}
 
 
-def prepared(folder: Path, figure: str) -> Iterator[dict[str, Any]]:
+def prepared(folder: Path, figure: str, only: str) -> Iterator[dict[str, Any]]:
     """Data sets on disk, with a dictionary each for transform."""
     from onmf import OnlineNMF
     from onmf.data.examples import cells
     from reproduction.datasets import texts
 
-    counts = {"bbc": texts.load_bbc().counts, "news": texts.load_newsgroups()[0].counts}
-    for name in (*TEXTS, CELLS):
+    load = {"bbc": texts.load_bbc, "news": lambda: texts.load_newsgroups()[0]}
+    for name in (each for each in (*TEXTS, CELLS) if only in each):
         source, _, form = name.partition(" ")
         if name == CELLS:
             X = cells(3000, 15_000, 8, 700.0).counts
         else:
-            X = counts[source] if form == "counts" else texts.tfidf(counts[source])
+            X = load[source]().counts
+            X = X if form == "counts" else texts.tfidf(X)
             X = X[:, texts.leading_words(X, 10_000)]
         X = scipy.sparse.csr_matrix(X, dtype=np.float64)
         X.sort_indices()
