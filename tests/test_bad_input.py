@@ -279,9 +279,9 @@ def test_coefficients_that_are_none_are_refused(H: Any, words: str) -> None:
 RIGHT = {  # of the values below, those that are settings after all
     "batch_size": ["None"], "callbacks": ["None", "[]"], "clip": ["None"], "random_state": ["None", "0"],
     "l1_coefficients": ["2.5", "0"], "l2_coefficients": ["2.5", "0"], "l1_dictionary": ["0"], "l2_dictionary": ["0"],
-    "reservoir": ["0"], "sets": ["None"], "shuffle": ["True"], "tol": ["2.5", "0"],
+    "reservoir": ["0"], "sets": ["None"], "shuffle": ["True"], "tol": ["2.5", "0", "None"],
     "transform_tol": ["2.5", "0"], "verbose": ["True", "0"], "fixed": ["None"], "missing": ["None"], "shards": ["None"],
-    "device": ["None"],
+    "device": ["None"], "pseudo_counts": ["2.5", "0", "None"],
 }  # fmt: skip
 WRONG = ["magic", -1, -1.5, 2.5, 0, np.nan, np.inf, 1j, 10**400, True, None, [], [None], {"a": 1}, (1,), b"x", object(),
          np.ones(3), np.ones((2, 2)), print, OnlineNMF, iter([])]  # fmt: skip

@@ -701,7 +701,7 @@ def test_coefficients_fits_shares_and_losses_are_computed_when_they_are_asked_fo
     assert named.transform(frame).compute().shape == (9000, K)
     with pytest.raises(ValueError, match="X has 5 features, but the model was learnt from 12"):
         model.transform(D[:, :5])
-    with pytest.raises(ValueError, match="names of X differ"):
+    with pytest.raises(ValueError, match="X has a feature 'b' where the model has 'a'"):
         named.transform(frame[list("bacdefghijkl")])
 
 

@@ -582,7 +582,7 @@ def test_files_that_shrink_or_vanish_are_not_read_as_zeros_nor_taken_for_whole(k
     source = open_source(where)
     stream = source.batches(5)
     next(stream)
-    if kind == "csv":
+    if kind in ("csv", "zarr"):
         stream = source.batches(5)  # the next pass: this one may have the whole file in its buffer
     if kind == "zarr":
         shutil.rmtree(where)

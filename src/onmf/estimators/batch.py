@@ -191,9 +191,10 @@ class BatchNMF(NMF):
     def _check_batch_settings(self) -> None:
         self._check_settings()
         require_whole(1, max_iter=self.max_iter)
-        require_at_least(0, tol=self.tol or 0.0, pseudo_counts=self.pseudo_counts or 0.0)
+        optional = {"tol": self.tol, "pseudo_counts": self.pseudo_counts}
+        require_at_least(0, **{name: value for name, value in optional.items() if value is not None})
         require_fixed(self.fixed, self.n_components)
-        if self.solver not in SOLVERS:
+        if not isinstance(self.solver, str) or self.solver not in SOLVERS:
             raise ValueError(f"solver must be one of {', '.join(SOLVERS)}; got {self.solver!r}.")
         if isinstance((self.sets or Sets()).where(self.coefficients)[1], Simplex):
             raise ValueError(

@@ -107,7 +107,8 @@ class KernelCache(NullCache):
             with replacing(self._path(sig, data.codegen)) as temporary:
                 temporary.write_bytes(self._digest(code) + code)
         except (OSError, WriteError) as error:
-            _warn(getattr(error, "strerror", None) or str(error))
+            reason = error.__cause__ or error  # which does not name the file: one warning for all
+            _warn(getattr(reason, "strerror", None) or str(reason))
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         function = self.function
