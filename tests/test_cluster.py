@@ -44,14 +44,15 @@ USUAL = {"distributed.deploy.lost-worker-timeout": "1 hour", "distributed.comm.t
 
 @contextmanager
 def cluster(workers: int, processes: bool = True) -> Iterator[Client]:
-    """A cluster of so many workers of one thread, each a process or all in this one."""
+    """A cluster of this many workers of one thread, each a process or all in this one."""
     settings = {"threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": logging.CRITICAL}
-    with (
-        dask.config.set(USUAL | FORKED),
-        LocalCluster(n_workers=workers, processes=processes, **settings) as found,
-        Client(found) as client,
-    ):
-        yield client
+    with dask.config.set(USUAL | FORKED):
+        found = LocalCluster(n_workers=workers, processes=processes, **settings)
+        try:
+            with Client(found) as client:
+                yield client
+        finally:
+            cli_cluster.close(found)
 
 
 @pytest.fixture(scope="module")
@@ -493,3 +494,16 @@ def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(
 
     with pytest.raises(SourceError, match=r"Partition \d had to be read again, since a worker was lost, and is not"):
         quick(callbacks=[tamper]).fit(data)
+
+
+def test_a_cluster_whose_record_of_workers_fails_at_the_end_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = LocalCluster(n_workers=1, processes=False, dashboard_address=":0", silence_logs=logging.CRITICAL)
+    real = type(found).close
+
+    def fails(self: LocalCluster, *given: Any) -> None:
+        real(self, *given)
+        raise KeyError("tcp://127.0.0.1:1")  # as distributed does for a worker that died twice
+
+    monkeypatch.setattr(type(found), "close", fails)
+    cli_cluster.close(found)
+    assert found.status.name == "closed"

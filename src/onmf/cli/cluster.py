@@ -74,7 +74,20 @@ def running_on(address: str) -> Iterator[Any]:
     finally:
         client.close()
         if cluster is not None:
-            cluster.close()
+            close(cluster)
+
+
+def close(cluster: Any) -> None:
+    """Close a cluster of this machine.
+
+    Where a worker has died, Dask's record of the workers may fail at the very end, when all processes are gone.
+    """
+    import distributed
+
+    try:
+        cluster.close()
+    except KeyError:
+        cluster.status = distributed.Status.closed
 
 
 async def _require_answer(address: str) -> None:
