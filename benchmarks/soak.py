@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse
 
 import onmf
-import reproduction.earlier_methods  # noqa: F401 (registers lefevre, guan and wang)
+import reproduction.earlier_methods  # registers lefevre, guan and wang
 from onmf import OnlineNMF
 
 DIVERGENCES = ("kl", "is", "squared_l2", "huber", "l1", "l2", "hellinger", "alpha:2", "beta:0.5", "beta:1.5")
@@ -137,6 +137,7 @@ def kill_round(rng: np.random.Generator, folder: Path) -> tuple[str, list[str]]:
     method = method_for(divergence, rng)
     data = stored(rng, folder)
     base = [sys.executable, "-m", "onmf", "fit", str(data), "-k", "4", "-d", divergence, "--passes", "20"]
+    base += ["--module", str(reproduction.earlier_methods.__file__)]
     base += ["--seed", str(number), "--method", method, "--reservoir", str(int(rng.choice([0, 40])))]
     if data.suffix == ".csv":
         base += ["--on-error", "skip", "--shuffle-buffer", str(int(rng.choice([0, 500])))]
