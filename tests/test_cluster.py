@@ -145,7 +145,10 @@ def test_a_task_that_kills_whoever_touches_it_ends_the_fit_with_a_sentence(
     keep = tmp_path / "run"
     with (
         bearing(client, 0),
-        pytest.raises(OSError, match=r"workers died again and again during a round .*smaller partitions"),
+        # A worker that dies in a round may have been reading a partition for the next one.
+        pytest.raises(
+            OSError, match=r"workers died again and again during (a round|reading partition) .*smaller partitions"
+        ),
     ):
         quick().fit(data, checkpoint=keep)
     monkeypatch.undo()
