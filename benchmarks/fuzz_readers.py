@@ -4,36 +4,40 @@
 
 A file of every kind is cut, doubled, made up, or has some of its bytes changed; tables, texts and stores are also
 damaged where a careful attacker would do it: numbers, sizes, indices, codecs, links to pipes and endless devices, and
-bombs, which stand for up to 100 MB where ``ONMF_MEMORY`` allows 32. Whatever can be opened is learnt from, with
-``on_error`` raise and skip in turns. What counts as a fault: a process that dies, an error that is not told in one
-sentence, a model that is not finite, more than ten seconds of computing, or more than 256 MiB of memory beyond before.
-Files are tried in child processes, so that one that dies is found and named. Exit status 1 if there is any fault.
+one file in twenty is a bomb, which stands for up to 100 MB where ``ONMF_MEMORY`` allows 32. Whatever can be opened is
+learnt from, with ``on_error`` raise and skip in turns; an .h5ad is also written, with the coefficients of its cells.
+What counts as a fault: a process that dies, an error that is not told in one sentence, a model that is not finite, a
+file that is left behind, more than ten seconds of computing, or more than 256 MiB of memory beyond before. Files are
+tried in child processes, so that one that dies is found and named. Exit status 1 if there is any fault.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import io
 import json
 import logging
 import multiprocessing
 import os
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
 import warnings
 import zlib
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 
+import onmf
 from onmf import OnlineNMF
+from onmf.cli.main import app
 from onmf.data import open_source
 
 N, F = 40, 6
@@ -45,6 +49,7 @@ LONG = 10.0  # seconds
 ROOM = 2**28  # bytes
 MEMORY = "32MB"  # for reading
 BOMB = 8.0  # the digits of its bytes
+BOMBS = 0.05  # their share
 ROUND = 250  # files a child tries
 REJECTIONS = (ValueError, OSError, MemoryError, ModuleNotFoundError)  # what the command line tells in one sentence
 
@@ -327,49 +332,54 @@ def folder(name: str, write: Write, path: Path) -> None:
         write(path / name.format(number))
 
 
-COMMAS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b","), line_lengthened]
-TABS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b"\t"), line_lengthened]
-HDF5_DAMAGES: list[Damage] = [bytes_changed, stored_numbers_changed, hdf5_led_elsewhere, hdf5_chunk_inflated]
-READERS: dict[str, tuple[str, Write, list[Damage]]] = {  # what is opened, with the place of the file; how it is made
-    "csv": ("{}.csv", functools.partial(table, ","), COMMAS),
-    "tsv": ("{}.tsv", functools.partial(table, "\t"), TABS),
-    "npy": ("{}.npy", lambda path: np.save(path, X), [bytes_changed]),
-    "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed, archive_inflated]),
-    "parquet": ("{}.parquet", parquet, [bytes_changed, functools.partial(columns_inflated, "parquet")]),
-    "arrow": ("{}.arrow", arrow, [bytes_changed, functools.partial(columns_inflated, "file")]),
-    "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed, functools.partial(columns_inflated, "stream")]),
-    "hdf5": ("{}.h5", hdf5, HDF5_DAMAGES),
-    "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), HDF5_DAMAGES),
-    "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), HDF5_DAMAGES),
-    "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), HDF5_DAMAGES),
-    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed, codecs_changed, led_elsewhere, chunk_inflated]),
-    "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed, picture_inflated]),
-    "images, JPEG": ("{}.jpg", functools.partial(picture, "JPEG"), [bytes_changed]),
-    "images, TIFF": ("{}.tiff", functools.partial(picture, "TIFF"), [bytes_changed]),
-    "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed]),
-    "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed]),
-    "text": ("{}.txt?words=8", documents, [bytes_changed, line_lengthened]),
+COMMAS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b",")]
+TABS: list[Damage] = [bytes_changed, functools.partial(cells_changed, b"\t")]
+HDF5_DAMAGES: list[Damage] = [bytes_changed, stored_numbers_changed, hdf5_led_elsewhere]
+# What is opened, with the place of the file; how it is made; damages; a bomb.
+READERS: dict[str, tuple[str, Write, list[Damage], Damage | None]] = {
+    "csv": ("{}.csv", functools.partial(table, ","), COMMAS, line_lengthened),
+    "tsv": ("{}.tsv", functools.partial(table, "\t"), TABS, line_lengthened),
+    "npy": ("{}.npy", lambda path: np.save(path, X), [bytes_changed], None),
+    "npz": ("{}.npz", lambda path: scipy.sparse.save_npz(path, S), [bytes_changed], archive_inflated),
+    "parquet": ("{}.parquet", parquet, [bytes_changed], functools.partial(columns_inflated, "parquet")),
+    "arrow": ("{}.arrow", arrow, [bytes_changed], functools.partial(columns_inflated, "file")),
+    "arrow stream": ("{}.arrow", arrow_stream, [bytes_changed], functools.partial(columns_inflated, "stream")),
+    "hdf5": ("{}.h5", hdf5, HDF5_DAMAGES, hdf5_chunk_inflated),
+    "h5ad, CSR": ("{}.h5ad", functools.partial(h5ad, "csr"), HDF5_DAMAGES, hdf5_chunk_inflated),
+    "h5ad, CSC": ("{}.h5ad", functools.partial(h5ad, "csc"), HDF5_DAMAGES, hdf5_chunk_inflated),
+    "h5ad, dense": ("{}.h5ad", functools.partial(h5ad, "dense"), HDF5_DAMAGES, hdf5_chunk_inflated),
+    "zarr": ("{}.zarr", zarr, [bytes_changed, facts_changed, codecs_changed, led_elsewhere], chunk_inflated),
+    "images, PNG": ("{}.png", functools.partial(picture, "PNG"), [bytes_changed], picture_inflated),
+    "images, JPEG": ("{}.jpg", functools.partial(picture, "JPEG"), [bytes_changed], None),
+    "images, TIFF": ("{}.tiff", functools.partial(picture, "TIFF"), [bytes_changed], None),
+    "sound, WAV": ("{}.wav?window=64", functools.partial(sound, "WAV"), [bytes_changed], None),
+    "sound, FLAC": ("{}.flac?window=64", functools.partial(sound, "FLAC"), [bytes_changed], None),
+    "text": ("{}.txt?words=8", documents, [bytes_changed], line_lengthened),
     "JSON Lines, numbers": (
         "{}.jsonl?features=" + ",".join(f"f{k}" for k in range(F)),
         lambda path: (
             path.write_text("\n".join(json.dumps({f"f{k}": x for k, x in enumerate(row)}) for row in X)) and None
         ),
-        [bytes_changed, line_lengthened],
+        [bytes_changed],
+        line_lengthened,
     ),
     "JSON Lines, texts": (
         "{}.jsonl?field=text&words=8",
         lambda path: path.write_text("\n".join(json.dumps({"text": text}) for text in texts())) and None,
-        [bytes_changed, line_lengthened],
+        [bytes_changed],
+        line_lengthened,
     ),
     "folder, texts": (
         "text:{}.d?links=follow",
         functools.partial(folder, "{}.txt", documents),
         [bytes_changed, led_elsewhere],
+        None,
     ),
     "folder, Parquet": (
         "parquet:{}.d",
         functools.partial(folder, "{}.parquet", parquet),
         [bytes_changed, led_elsewhere],
+        None,
     ),
 }
 
@@ -384,7 +394,33 @@ def learn(text: str, skip: bool) -> str:
         return "rejected" if sentence and "\n" not in sentence else f"says {sentence!r}"
     except BaseException as error:  # that is what is looked for
         return f"{type(error).__name__}: {error}"
-    return "learnt" if np.isfinite(model.components_).all() else "learns a dictionary that is not finite"
+    if not np.isfinite(model.components_).all():
+        return "learns a dictionary that is not finite"
+    return written(model, Path(text)) if text.endswith(".h5ad") else "learnt"
+
+
+def written(model: OnlineNMF, path: Path) -> str:
+    """Whether coefficients were written to a copy of the file, or what is wrong."""
+    import h5py
+
+    saved, copy = path.with_name("model"), path.with_name("copy.h5ad")
+    onmf.save(model, saved)
+    words = ["transform", str(saved), str(path), "--out", str(copy)]
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            app(words, standalone_mode=False)
+    except REJECTIONS as error:
+        sentence = str(error)
+        if copy.exists():
+            return f"leaves a file behind, and says {sentence!r}"
+        return "rejected" if sentence and "\n" not in sentence else f"says {sentence!r}"
+    except BaseException as error:  # that is what is looked for
+        return f"{type(error).__name__}: {error}"
+    with h5py.File(copy) as file:
+        if file["obsm/X_onmf"].shape != (N, model.n_components):
+            return f"writes coefficients of the shape {file['obsm/X_onmf'].shape}"
+    copy.unlink()
+    return "learnt"
 
 
 def memory(name: str) -> int:
@@ -400,13 +436,14 @@ def tried(reader: str, numbers: range, seed: int, folder: Path, pipe: Any) -> No
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 16 * ROOM, used + 16 * ROOM))  # beyond, allocations fail
     os.environ["ONMF_MEMORY"] = MEMORY
-    text, write, damages = READERS[reader]
+    text, write, damages, bomb = READERS[reader]
     path = Path(text.partition("?")[0].rpartition(":")[2].format(folder / "x"))
     for number in numbers:
         rng = np.random.default_rng([seed, number])
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         write(path)
-        damages[rng.integers(len(damages))](path, rng)
+        damage = bomb if bomb and rng.random() < BOMBS else damages[rng.integers(len(damages))]
+        damage(path, rng)
         pipe.send((number, None))
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on, without what was written
         started, before = time.process_time(), memory("VmRSS")
@@ -439,7 +476,7 @@ def fuzz(reader: str, files: int, seed: int) -> tuple[dict[str, int], list[str]]
                     said = ours.recv()
                 except EOFError:
                     child.join()
-                    death = f"dies: {signal.Signals(-child.exitcode).name if child.exitcode else 'early'}"
+                    death = f"dies: {child.exitcode}"
                     break
                 if said is None:
                     break

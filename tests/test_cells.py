@@ -288,9 +288,15 @@ def of_an_old_format(file: Any) -> None:
     file["obsm"] = np.zeros(CELLS, dtype=[("X_pca", float, 2)])
 
 
+def with_links_in_a_circle(file: Any) -> None:
+    del file["obs"]
+    file["obs"] = h5py.SoftLink("/obs")
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
+        (with_links_in_a_circle, "x.h5ad cannot be read as AnnData: "),
         (without_cells, "x.h5ad has no names of cells"),
         (of_an_old_format, "in a format of anndata before 0.7; write it"),
     ],

@@ -235,7 +235,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
         self.data, self.before, self.rows = heading.data, _state(heading.data), 0
         with _writing(self.data):
             shutil.copyfile(self.data, place)
-        with h5py.File(place, "r") as file:
+        with reading(self.data, "as AnnData"), h5py.File(place, "r") as file:
             cells, loadings = _index(file, "obs"), _by_gene(heading.origin, _index(file, "var"))
             self.cells = 0 if cells is None else len(cells)
         if not self.cells:
