@@ -207,8 +207,8 @@ def test_no_two_runs_share_a_file():
     assert len({run.name for run in runs}) == len(runs)
     assert {run.contestant for run in runs} == set(CONTESTANTS)
     assert {run.seed for run in runs if run.start != "uniform" or run.threads == "all"} == {0}
-    slow = [run for run in runs if run.data == "cells" and run.contestant == "sklearn-fit" and run.threads == "1"]
-    assert {(run.start, run.seed): run.passes for run in slow} == {
+    fit = [run for run in runs if run.data == "cells" and run.contestant == "sklearn-fit" and run.threads == "1"]
+    assert {(run.start, run.seed): run.passes for run in fit} == {
         ("uniform", 0): 5,
         ("uniform", 1): 1,
         ("uniform", 2): 1,

@@ -1,8 +1,8 @@
 """Which runs are made: every contestant that serves, on every data set, from every start.
 
-To save hours, only the uniform start is run with every seed, and by the slow contestants with the first. Runs on all
-cores are of one pass, from the uniform start with the first seed, on some data sets, by the contestants for which they
-say something.
+To save hours, only the uniform start is run with every seed, and the peers make more than one pass only from there and
+with the first seed; slow ones run nowhere else. Runs on all cores are of one pass, from the uniform start with the
+first seed, on some data sets, by the contestants for which they say something.
 """
 
 from __future__ import annotations
@@ -55,6 +55,6 @@ def plan(
                     suits = suits and contestant.name in (source.rivals or contestants)
                     if suits and contestant.serves(divergence, source.sparse):
                         peer = not contestant.name.startswith("onmf")
-                        once = count == "all" or (source.slow and peer and not plain)
+                        once = count == "all" or (peer and not plain)
                         passes = 1 if once else source.passes
                         yield Run(source.name, divergence, start, count, contestant.name, seed, passes)

@@ -42,8 +42,6 @@ class SklearnBatch(Contestant):
 class BatchNMF(Batch):
     """``onmf.BatchNMF`` with its defaults, which stop by themselves."""
 
-    divergences = (*BETA, "hellinger")  # others take minutes on dense data
-
     def __init__(self, task: Task, variant: Any = None) -> None:
         super().__init__(task, {"solver": "auto", "max_iter": 1000, "tol": None})
 

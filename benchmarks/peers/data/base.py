@@ -50,7 +50,6 @@ class Source(ABC):
     real: bool = False
     sparse: bool = False
     passes: int = 5  # at most
-    slow: bool = False  # peers make more than one pass from the uniform start and with the first seed only
     starts: tuple[str, ...] = STARTS
     rivals: tuple[str, ...] = ()  # the only contestants, where the others would take hours; empty: all
 

@@ -17,7 +17,6 @@ class Cells(Source):
     name: str = "cells"
     divergences: tuple[str, ...] = ("kl",)
     sparse: bool = True
-    slow: bool = True
     starts: tuple[str, ...] = ("uniform", "own")
 
     def draw(self, divergence: str, small: bool, rng: np.random.Generator) -> Samples:

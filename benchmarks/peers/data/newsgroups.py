@@ -20,7 +20,6 @@ class Newsgroups(Source):
     weighted: bool
     real: bool = True
     sparse: bool = True
-    slow: bool = True
     starts: tuple[str, ...] = ("uniform", "own")
     rivals: tuple[str, ...] = ()
 
