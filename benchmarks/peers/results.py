@@ -24,7 +24,6 @@ class Final:
 
     loss: float
     seconds: float
-    wall: float
     variant: str
     psnr: float | None
 
@@ -87,7 +86,7 @@ def _finals(record: Record | None, passes: int) -> Iterator[Final]:
     for variant, curve in (record or {}).get("curves", {}).items():
         for point in curve:
             if point["passes"] == passes and math.isfinite(point["loss"]):
-                yield Final(point["loss"], point["seconds"], point["wall"], variant, point["psnr"])
+                yield Final(point["loss"], point["seconds"], variant, point["psnr"])
 
 
 def load(folder: Path) -> list[Record]:

@@ -121,7 +121,7 @@ def _worst(ratios: list[float]) -> str:
 
 
 def cores(comparisons: list[Comparison]) -> str:
-    """One pass on one thread and on all cores, for contestants that ran both."""
+    """One pass on one thread (processor time) and on all cores (wall time), for contestants that ran both."""
     single = {(case.data, case.divergence, case.start): case for case in comparisons if case.threads == "1"}
     rows = []
     for case in (case for case in comparisons if case.threads == "all"):
@@ -129,7 +129,7 @@ def cores(comparisons: list[Comparison]) -> str:
             one = single.get((case.data, case.divergence, case.start))
             before, after = (each.finals(name, 1) if each else [] for each in (one, case))
             if before and after:
-                seconds = [median(final.wall for final in finals) for finals in (before, after)]
+                seconds = [median(final.seconds for final in finals) for finals in (before, after)]
                 ratio = f"{seconds[0] / seconds[1]:.2f}"
                 rows.append([f"{case.data}, {case.divergence}", name, *(number(each, 3) for each in seconds), ratio])
     return table(["where", "contestant", "s, one thread", "s, all cores", "faster by"], rows) if rows else "Not run."
