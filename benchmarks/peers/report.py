@@ -41,7 +41,7 @@ another copy. Losses, seconds and memory are medians over the seeds. Seconds are
 wall time on all cores. *Passing* is the time until our loss is at or below the peer's one-pass loss, divided by the
 peer's time: min / median / max over the seeds. Memory is the growth of the peak during the run, on top of the data and
 the libraries. Runs of less than half a second are made up to three times, for every contestant, and the fastest
-counts. The library's defaults were chosen on seeds 0 to 5; these runs are on seeds 6 to 8.
+counts. The library's defaults were chosen on seeds 0 to 5.
 """
 
 

@@ -104,7 +104,7 @@ def headlines(comparisons: list[Comparison]) -> str:
     return "\n\n".join(
         (
             table(["data", "divergence", ratio, "our time to reach its loss / its time"], rows),
-            "On sparse data a pass takes longer to pay off, so that five count:",
+            "On sparse data a pass takes longer to pay off, so that five count, here with one seed:",
             table(["data, kl", ratio, "after five passes", "our time of five passes / its time"], sparse),
             "Held-out losses and seconds of batch methods, those of others with 200 multiplicative updates:",
             table(["data, kl", *(title for *_, title in ALL_AT_ONCE)], batch),
