@@ -417,8 +417,9 @@ def written(model: OnlineNMF, path: Path) -> str:
     except BaseException as error:  # that is what is looked for
         return f"{type(error).__name__}: {error}"
     with h5py.File(copy) as file:
-        if file["obsm/X_onmf"].shape != (N, model.n_components):
-            return f"writes coefficients of the shape {file['obsm/X_onmf'].shape}"
+        shape = getattr(file.get("obsm/X_onmf"), "shape", None)
+        if shape != (N, model.n_components):
+            return f"writes coefficients of the shape {shape}"
     copy.unlink()
     return "learnt"
 
