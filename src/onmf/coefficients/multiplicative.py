@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,12 +27,14 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     p is the derivative of the penalty and c the number with d/dy = c (N - P). l2 pulls the stronger, the larger the
     coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
 
-    ``max_iter`` steps are made, and nothing is tested.
+    ``max_iter`` steps are made, and nothing is tested. The factor is taken to the power ``relaxation``: above 1 steps
+    are longer, and near the minimum still none goes too far below 2; further off, the objective may rise.
     """
 
     uses_tol: ClassVar[bool] = False
     shares: ClassVar[bool] = False
     max_iter: int = 10
+    relaxation: float = 1.0
 
     def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
         reason = f"Multiplicative takes no penalty under {divergence.name} with its parameter; use newton."
@@ -46,14 +48,14 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         order = problem.divergence.alpha_order
         if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
-        H, box = np.ascontiguousarray(H), problem.box
-        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
-        numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
+        H, box, fits = np.ascontiguousarray(H), problem.box, np.empty_like(problem.X.values)
+        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0], fits
+        numbers = order, order * problem.penalty.l2, box.low, box.high, self.relaxation, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
             problem.blocks(),
         )
-        return Coefficients.untested(H, self.max_iter)
+        return replace(Coefficients.untested(H, self.max_iter), Y=fits)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return Coefficients.untested(self.improved(problem, H), self.max_iter)
@@ -61,12 +63,12 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     def improved(self, problem: Problem, H: Array) -> Array:
         """Make all steps from H for all samples, in the calling thread: a start for another solver."""
         for _ in range(self.max_iter):
-            H = stepped(problem, H)
+            H = stepped(problem, H, self.relaxation)
         return H if problem.upper_bounds is None else np.minimum(H, problem.upper_bounds)
 
 
-def stepped(problem: Problem, H: Array) -> Array:
-    """Return H after one step."""
+def stepped(problem: Problem, H: Array, relaxation: float = 1.0) -> Array:
+    """Return H after one step, whose factor is taken to the power ``relaxation``."""
     divergence = problem.divergence
     P, N = multiplicative_parts(divergence, problem.X, np.maximum(problem.fit(H), TINY))
     above = problem.gathered(P)
@@ -75,7 +77,7 @@ def stepped(problem: Problem, H: Array) -> Array:
         factor = penalised_factor(divergence, above, below, H, problem.l1, problem.penalty.l2)
     else:
         factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
-    return problem.box.project(H * factor)
+    return problem.box.project(H * (factor if relaxation == 1 else factor**relaxation))
 
 
 def penalised_factor(
