@@ -18,6 +18,7 @@ from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 
 ON_SIMPLEX = 5  # steps of Newton's method
+ENOUGH = 6e5  # work of a thread at a time, in products
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.relaxation, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
-            problem.blocks(),
+            threads.by_work(len(H), fits.size / max(len(H), 1) * problem.K * self.max_iter, ENOUGH),
         )
         return replace(Coefficients.untested(H, self.max_iter), Y=fits)
 
