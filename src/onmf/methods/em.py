@@ -21,7 +21,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, some_of, weight_of
-from onmf.coefficients import CoefficientSolver, Multiplicative, kernels
+from onmf.coefficients import Multiplicative, kernels
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import AveragingMethod, Growing, averaging
@@ -70,7 +70,7 @@ class Accumulating(AveragingMethod):
             )
         return super().why_not(divergence, penalties, masked)
 
-    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> Multiplicative:
         return Multiplicative(max_iter=self.max_iter or STEPS, relaxation=RELAXATION)
 
     def effort(self, clock: float) -> int:
@@ -109,7 +109,7 @@ class EM(Accumulating, name="em"):
 
     An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
     floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
-    makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
+    makes three, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
     biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
     dictionary still changes.
     """
