@@ -28,14 +28,12 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     p is the derivative of the penalty and c the number with d/dy = c (N - P). l2 pulls the stronger, the larger the
     coefficient: its share of the denominator shortens the step, which otherwise might oscillate.
 
-    ``max_iter`` steps are made, and nothing is tested. The factor is taken to the power ``relaxation``: above 1 steps
-    are longer, and near the minimum still none goes too far below 2; further off, the objective may rise.
+    ``max_iter`` steps are made, and nothing is tested.
     """
 
     uses_tol: ClassVar[bool] = False
     shares: ClassVar[bool] = False
     max_iter: int = 10
-    relaxation: float = 1.0
 
     def why_not(self, divergence: Divergence, penalty: Penalty = NO_PENALTY, masked: bool = False) -> str | None:
         reason = f"Multiplicative takes no penalty under {divergence.name} with its parameter; use newton."
@@ -51,7 +49,7 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
             return super()._solve_by_blocks(problem, H)
         H, box, fits = np.ascontiguousarray(H), problem.box, np.empty_like(problem.X.values)
         arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0], fits
-        numbers = order, order * problem.penalty.l2, box.low, box.high, self.relaxation, self.max_iter
+        numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
             threads.by_work(len(H), fits.size / max(len(H), 1) * problem.K * self.max_iter, ENOUGH),
@@ -64,12 +62,12 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
     def improved(self, problem: Problem, H: Array) -> Array:
         """Make all steps from H for all samples, in the calling thread: a start for another solver."""
         for _ in range(self.max_iter):
-            H = stepped(problem, H, self.relaxation)
+            H = stepped(problem, H)
         return H if problem.upper_bounds is None else np.minimum(H, problem.upper_bounds)
 
 
-def stepped(problem: Problem, H: Array, relaxation: float = 1.0) -> Array:
-    """Return H after one step, whose factor is taken to the power ``relaxation``."""
+def stepped(problem: Problem, H: Array) -> Array:
+    """Return H after one step."""
     divergence = problem.divergence
     P, N = multiplicative_parts(divergence, problem.X, np.maximum(problem.fit(H), TINY))
     above = problem.gathered(P)
@@ -78,7 +76,7 @@ def stepped(problem: Problem, H: Array, relaxation: float = 1.0) -> Array:
         factor = penalised_factor(divergence, above, below, H, problem.l1, problem.penalty.l2)
     else:
         factor = divergence.multiplicative_factor(above / np.maximum(below, TINY))
-    return problem.box.project(H * (factor if relaxation == 1 else factor**relaxation))
+    return problem.box.project(H * factor)
 
 
 def penalised_factor(

@@ -126,9 +126,9 @@ class EMEngine(DeviceEngine):
         """Return the coefficients and their fits at the entries."""
         (Wt, mass), order, method, penalty = problem, order_of(self.divergence), self.method, self.penalty
         effort = method.effort(self.clock) * (method.penalised_effort if self.state.penalties else 1)
-        usual = method.coefficient_solver(self.divergence)
-        numbers = self.box.low, self.box.high, effort * usual.max_iter, usual.relaxation
-        steps = MultiplicativeSteps(order, order * penalty.l1, order * penalty.l2, *numbers)
+        count = effort * method.coefficient_solver(self.divergence).max_iter
+        bounds = self.box.low, self.box.high
+        steps = MultiplicativeSteps(order, order * penalty.l1, order * penalty.l2, *bounds, count)
         return steps.made(self.X, Wt, mass, self._start(mass, None if found is None else found[0]))
 
     def _start(self, mass: Any, H: Any) -> Any:

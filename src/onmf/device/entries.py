@@ -99,10 +99,10 @@ def _sums_on_gpu(starts: Any, places: Any, values: Any, V: Any, out: Any) -> Any
 
 @dataclass(frozen=True)
 class MultiplicativeSteps:
-    """h <- h (sum_f W_kf (x_f / y_f)^order / b_k)^(relaxation/order), ``count`` times, within bounds.
+    """h <- h (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), ``count`` times, within bounds.
 
     b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's; the share s of l2 in b_k makes the
-    exponent relaxation / (order + s).
+    exponent 1 / (order + s).
     """
 
     order: float
@@ -111,7 +111,6 @@ class MultiplicativeSteps:
     low: float
     high: float
     count: int
-    relaxation: float = 1.0
 
     def made(self, X: Entries, Wt: Any, mass: Any, H: Any) -> tuple[Any, Any]:
         """Return the coefficients after the steps, from H (n, K), and their fits at the entries.
@@ -126,7 +125,7 @@ class MultiplicativeSteps:
             ratio = (X.values / (weights * H[X.rows]).sum(dim=1)) ** self.order
             pull = self.l2 * H
             below = mass + self.l1 + pull
-            factor = (sums(X.starts, X.columns, ratio, Wt) / below) ** (self.relaxation * below / (self.order * below + pull))
+            factor = (sums(X.starts, X.columns, ratio, Wt) / below) ** (below / (self.order * below + pull))
             H = torch.clamp(H * factor, self.low, self.high)
         return H, (weights * H[X.rows]).sum(dim=1)
 
@@ -138,7 +137,6 @@ class MultiplicativeSteps:
                     *(X.starts, X.columns, X.values, Wt.contiguous(), mass, H, fits),
                     *(self.l1, self.l2, self.low, self.high, self.count, K),
                     ORDER=self.order,
-                    RELAXATION=self.relaxation,
                     PLAIN=self.order == 1 and not self.l2,
                     WIDTH=width(K),
                     STEP=max(1, BLOCK // width(K)),
@@ -181,7 +179,6 @@ if triton is not None:
         count,
         K,
         ORDER: tl.constexpr,
-        RELAXATION: tl.constexpr,
         PLAIN: tl.constexpr,
         WIDTH: tl.constexpr,
         STEP: tl.constexpr,
@@ -207,8 +204,8 @@ if triton is not None:
             pull = l2 * h
             below = size + l1 + pull
             factor = above / below
-            if RELAXATION != 1 or not PLAIN:
-                power = RELAXATION * below / (ORDER * below + pull)
+            if not PLAIN:
+                power = below / (ORDER * below + pull)
                 factor = tl.where(factor > 0, tl.exp(power * tl.log(tl.where(factor > 0, factor, 1.0))), 0.0)
             h = tl.minimum(tl.maximum(h * factor, low), high)
         tl.store(H + n * K + k, h, mask=k < K)

@@ -21,7 +21,7 @@ import numpy as np
 
 from onmf._support import threads
 from onmf._support.arrays import Array, some_of, weight_of
-from onmf.coefficients import Multiplicative, kernels
+from onmf.coefficients import CoefficientSolver, Multiplicative, kernels
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.methods.base import AveragingMethod, Growing, averaging
@@ -32,7 +32,7 @@ from onmf.samples import Samples
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
-STEPS, RELAXATION = 3, 1.5  # multiplicative ones per visit, and the power of their factors: as good as 5 plain ones
+STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
 EXCHANGE = 1e-3  # cost of a merger: components that are dead or coincide
 WORK = 8e4  # weights that a thread divides at a time
@@ -70,8 +70,8 @@ class Accumulating(AveragingMethod):
             )
         return super().why_not(divergence, penalties, masked)
 
-    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> Multiplicative:
-        return Multiplicative(max_iter=self.max_iter or STEPS, relaxation=RELAXATION)
+    def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
+        return Multiplicative(max_iter=self.max_iter or STEPS)
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
@@ -109,7 +109,7 @@ class EM(Accumulating, name="em"):
 
     An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
     floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
-    makes three, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
+    makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
     biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
     dictionary still changes.
     """

@@ -46,20 +46,19 @@ def multiplicative_steps(
     l2: float,
     low: float,
     high: float,
-    relaxation: float,
     steps: int,
     first: int,
     last: int,
 ) -> None:
-    """Make the steps h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(relaxation/order), in place in H[first:last].
+    """Make the steps h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), in place in H[first:last].
 
     b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
-    the step: the exponent is relaxation / (order + s), with which it cannot oscillate. The fits y at the end are those
+    the step: the exponent is 1 / (order + s), with which it cannot oscillate. The fits y at the end are those
     at the entries.
     """
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
-    exponent, total = H.dtype.type(relaxation / order), np.empty(H.shape[1], dtype=H.dtype)
+    inverse, total = H.dtype.type(1.0 / order), np.empty(H.shape[1], dtype=H.dtype)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
@@ -73,9 +72,9 @@ def multiplicative_steps(
                 if l2 > 0:
                     pull = l2 * h[k]
                     below += pull
-                    factor = (total[k] / below) ** (relaxation * below / (order * below + pull))
+                    factor = (total[k] / below) ** (below / (order * below + pull))
                 else:
-                    factor = power(total[k] / below, exponent)
+                    factor = power(total[k] / below, inverse)
                 h[k] = min(max(h[k] * factor, low), high)
             _fit(h, W, m, y)
         out = fits[start : start + m]
@@ -134,7 +133,9 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
     longest = 0
     for i in range(first, last):
         longest = max(longest, indptr[i + 1] - indptr[i])
-    odd = ((longest + EIGHT - 1) // EIGHT | 1) * EIGHT  # lines of the cache, lest all components share a few places in it
+    odd = (
+        (longest + EIGHT - 1) // EIGHT | 1
+    ) * EIGHT  # lines of the cache, lest all components share a few places in it
     return np.empty((H.shape[1], odd), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
 
 
