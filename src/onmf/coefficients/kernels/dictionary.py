@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
@@ -99,6 +99,45 @@ def _sweep_shared(
         for k in range(K):
             for f in range(n):
                 W[k, first + start + f] = V[k, f]
+
+
+_blended, _swept = blend.compiled, _sweep.compiled  # type: ignore[attr-defined]  # what has been checked need not be again
+
+
+@kernel("Pn Kn nF nF a* KF* KF* F K e")
+def averaged_step(
+    outer: Array,
+    Ht: Array,
+    C: Array,
+    targets: Array,
+    A: Array,
+    b: Array,
+    V: Array,
+    low: Array,
+    unit: Array,
+    edges: Counts,
+    keep: float,
+    gain: float,
+    high: float,
+    sweeps: int,
+    first: int,
+    last: int,
+    fixed: int,
+) -> None:
+    """Average the products outer C and Ht targets into A and b, and sweep V, for the blocks ``first`` to ``last``.
+
+    Block i has the features from edges[i] to edges[i + 1]; A holds the packed matrices block by block. One call for
+    many blocks: threads that take turns in Python between them wait for each other.
+    """
+    P, F = len(outer), C.shape[1]
+    if not 0 <= first <= last < len(edges) or edges[0] < 0 or edges[-1] > F or len(A) != P * F:
+        raise ValueError(OUTSIDE)
+    for i in range(first, last):
+        f = slice(edges[i], edges[i + 1])
+        matrices, slopes = np.dot(outer, C[:, f].copy()), np.dot(Ht, targets[:, f].copy())
+        _blended(b, slopes, f.start, keep, gain)
+        _blended(A[P * f.start : P * f.stop].reshape((P, f.stop - f.start)), matrices, 0, keep, gain)
+        _swept(matrices, slopes, V, low, unit, high, f.start, sweeps, fixed)
 
 
 def packed_product(A: Array, W: Array) -> Array:
