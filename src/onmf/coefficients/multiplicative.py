@@ -47,12 +47,13 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
         H, box = np.ascontiguousarray(H), problem.box
-        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
+        arrays = problem.X.matrix, H, problem.Wt, np.atleast_2d(problem.mass), order * problem.l1[:, 0]
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
             problem.blocks(),
         )
+        H = H if problem.upper_bounds is None else np.minimum(H, problem.upper_bounds)
         return Coefficients.untested(H, self.max_iter)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
