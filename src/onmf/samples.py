@@ -33,7 +33,7 @@ class KnownZeros:
         return (self.known.astype(B.dtype) @ (members @ B))[self.rows]
 
     @property
-    def T(self) -> KnownZeros:  # noqa: N802
+    def T(self) -> KnownZeros:
         """The transposed matrix."""
         return KnownZeros(self.features, self.rows, self.known.T)
 

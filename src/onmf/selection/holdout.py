@@ -43,8 +43,8 @@ class HoldoutMask:
     def without_held(self, source: Source) -> Source:
         """Return the source without the entries that are held out: all that a model may learn from.
 
-        Unless the mask is ``sparse``, sparse batches whose absent entries are zeros become dense, each as it is read, so
-        that a zero differs from an entry that is held out.
+        Unless the mask is ``sparse``, sparse batches whose absent entries are zeros become dense, each as it is read:
+        a zero must differ from an entry that is held out.
         """
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
