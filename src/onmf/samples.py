@@ -137,7 +137,7 @@ class Samples:
 
     def of_features(self, features: Any) -> Samples:
         """Return samples with only these features."""
-        weights = None if self.entry_weight is None else self.entry_weights[:, features]
+        weights: Any = None if self.entry_weight is None else self.entry_weights[:, features]
         weights = weights.data if scipy.sparse.issparse(weights) else weights
         return Samples(self.matrix[:, features], weights, self.sample_weight, self.absent)
 
@@ -449,7 +449,8 @@ def stacked(parts: list[Any]) -> Any:
         sample_weight = np.concatenate([part.times_sample_weight(np.ones(len(part))) for part in blocks])
     absent = blocks[0].absent
     if isinstance(absent, KnownZeros):
-        absent = KnownZeros(np.concatenate([part.absent.rows for part in blocks]), absent.features, absent.known)
+        rows = [part.absent.rows for part in blocks if isinstance(part.absent, KnownZeros)]
+        absent = KnownZeros(np.concatenate(rows), absent.features, absent.known)
     whole = Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, absent)
     whole.checked = all(part.checked for part in blocks)
     return whole
