@@ -17,7 +17,8 @@ from onmf.coefficients import Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
-from onmf.methods.batch import LEAST_FIT, DenseUpdates, SurrogateUpdates, factorise
+from onmf.methods.batch import LEAST_FIT, DenseUpdates, factorise
+from onmf.methods.batch_descent import SurrogateUpdates
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.samples import Samples

@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 from onmf import BatchNMF, OnlineNMF
 from onmf._support import threads
 from onmf.divergences import get
-from onmf.methods.batch import CoordinateUpdates, factorise
+from onmf.methods.batch import factorise
+from onmf.methods.batch_descent import CoordinateUpdates
 from onmf.model.sets import Box, DictionarySet
 from onmf.samples import Samples
 

@@ -23,7 +23,8 @@ from onmf.estimators.messages import warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Recipe, Usage, begin
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.learner.update import learn_batch
-from onmf.methods.batch import CoordinateUpdates, Iterate, SurrogateUpdates, Updates, factorise, updates_of
+from onmf.methods.batch import Iterate, Updates, factorise, updates_of
+from onmf.methods.batch_descent import CoordinateUpdates, SurrogateUpdates
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet, Sets, Simplex, beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.settings import BATCH, ONLINE
