@@ -48,13 +48,14 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
         H, box, fits = np.ascontiguousarray(H), problem.box, np.empty_like(problem.X.values)
-        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0], fits
+        arrays = problem.X.matrix, H, problem.Wt, np.atleast_2d(problem.mass), order * problem.l1[:, 0], fits
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
             threads.by_work(len(H), fits.size / max(len(H), 1) * problem.K * self.max_iter, ENOUGH),
         )
-        return replace(Coefficients.untested(H, self.max_iter), Y=fits)
+        found = replace(Coefficients.untested(H, self.max_iter), Y=fits)
+        return found if problem.upper_bounds is None else replace(found, H=np.minimum(H, problem.upper_bounds), Y=None)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return Coefficients.untested(self.improved(problem, H), self.max_iter)

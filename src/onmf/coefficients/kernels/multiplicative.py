@@ -34,7 +34,7 @@ def power(x: Any, order: Any) -> Any:
     return x**order
 
 
-@kernel("nFm nK* FK K n m*", fastmath=VECTOR_SUMS)
+@kernel("nFm nK* FK lK n m*", fastmath=VECTOR_SUMS)
 def multiplicative_steps(
     X: CSR,
     H: Array,
@@ -52,23 +52,25 @@ def multiplicative_steps(
 ) -> None:
     """Make the steps h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), in place in H[first:last].
 
-    b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
-    the step: the exponent is 1 / (order + s), with which it cannot oscillate. The fits y at the end are those
-    at the entries.
+    b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's; ``mass`` has a row for all samples, or
+    one for each. The share s of l2 in b_k shortens the step: the exponent is 1 / (order + s), with which it cannot
+    oscillate. The fits y at the end are those at the entries.
     """
+    if len(mass) not in (1, len(H)):
+        raise ValueError("shapes do not fit: mass has a row for all samples, or one for each.")
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
     inverse, total = H.dtype.type(1.0 / order), np.empty(H.shape[1], dtype=H.dtype)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
+        x, h, pull_of_l1, own = data[start : start + m], H[i], l1[i], mass[i if len(mass) > 1 else 0]
         gathered(indices[start : start + m], Wt, W)
         _fit(h, W, m, y)
         for _ in range(steps):
             _ratios(x, y, order)
             _sums(y, W, m, total)
             for k in range(len(h)):
-                below = mass[k] + pull_of_l1
+                below = own[k] + pull_of_l1
                 if l2 > 0:
                     pull = l2 * h[k]
                     below += pull
