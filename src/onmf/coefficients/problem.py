@@ -149,7 +149,7 @@ class Problem:
         divergence, s = self.divergence, self.slope_at_zero
         if self.Q is not None:  # d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero
             return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
-        if self.X.masked if self.X.sparse else self._few:
+        if not self.X.omits_zeros if self.X.sparse else self._few:
             return losses(divergence, self.X, Y)
         if not self.X.sparse:
             return self._by_rows(lambda X, Y: losses(divergence, X, Y), Y)

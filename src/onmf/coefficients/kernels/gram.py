@@ -408,7 +408,7 @@ def weighted_grams(C: Array, W: Array, out: Array, first: int, last: int) -> Non
 
     One call for many products: threads that take turns in Python between them wait for each other.
     """
-    n, F = C.shape
+    _n, F = C.shape
     if not 0 <= first < last <= F:
         raise ValueError("shapes do not fit: there are no such features.")
     blocks = (last - first + FEATURES - 1) // FEATURES
