@@ -282,6 +282,19 @@ class Samples:
         """The weighted sum of each sample; do not change it."""
         return row_sums(self.products)
 
+    @cached_property
+    def feature_totals(self) -> Array:
+        """The sum of each feature, by the weights of entries and samples; do not change it."""
+        products = self.matrix_times_sample_weight(self.products.data if self.sparse else self.products)
+        if not self.sparse:
+            return np.asarray(products.sum(axis=0))
+        return np.bincount(products.indices, products.data, self.shape[1]).astype(self.dtype)
+
+    @cached_property
+    def places_by_feature(self) -> Any:
+        """Where the entries of each feature of a sparse X are in ``values``, as a CSR matrix (F, n)."""
+        return self.like(np.arange(self.values.size)).tocsc().T
+
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""
         return self.totals if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()

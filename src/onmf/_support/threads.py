@@ -36,7 +36,8 @@ _learning: dict[int, int] = {}  # the models that learn now, and the block of ea
 
 @cache
 def _controller() -> "ThreadpoolController":
-    from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
+    import scipy.linalg.cython_blas  # compiled kernels multiply with it: it must be among the libraries that are found
+    from threadpoolctl import ThreadpoolController  # both are needed by the first computation, not by ``import onmf``
 
     return ThreadpoolController()
 

@@ -453,12 +453,7 @@ def weighted_grams(weights: Array, W: Array) -> Array:
 
     def group(features: slice) -> Array:
         total = np.empty((len(weights), packed), dtype=weights.dtype)
-        for block in threads.blocks(features.stop - features.start, 128):
-            f = slice(features.start + block.start, features.start + block.stop)
-            if block.start == 0:
-                np.matmul(weights[:, f], kernels.gram.pack(W[:, f]).T, out=total)
-            else:
-                total += weights[:, f] @ kernels.gram.pack(W[:, f]).T
+        kernels.gram.weighted_grams(weights, W, total, features.start, features.stop)
         return total
 
     K, F = W.shape

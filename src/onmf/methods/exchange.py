@@ -95,9 +95,9 @@ class HostExchangeSamples(ExchangeSamples):
 
     def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:
         problem = Problem(self.divergence, self.X[rows], W, self.box, self.penalty)
-        H = self.solver.solve(problem).H
-        objective = problem.objective(H, problem.fit(H))
-        return H, objective, objective / problem.scale
+        found = self.solver.solve(problem)
+        objective = problem.objective(found.H, problem.fit(found.H) if found.Y is None else found.Y)
+        return found.H, objective, objective / problem.scale
 
     def grams(self, H: Array, W: Array) -> tuple[Array, Array]:
         divergence, X = self.divergence, self.X
