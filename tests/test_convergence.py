@@ -17,7 +17,7 @@ CONSTANT = Canonical(a=0.1, b=400, power=1e-9, any_power=True)
 def rate(divergence: str, step: Step, rng: np.random.Generator) -> float:
     """The log-log slope of stationarity against the samples, which are drawn from a few with replacement."""
     X = rng.gamma(1, 1, (30, 3)) @ rng.gamma(1, 1, (3, 10)) + 0.3 * rng.random((30, 10)) + 0.05
-    method = Paper(tau=20, step=step, tol=1e-9)
+    method = Paper(tau=20, step=step)
     model = OnlineNMF(3, divergence=divergence, method=method, l2_coefficients=0.1, random_state=0, transform_tol=1e-10)
     seen, stationarities = 0, []
     for mark in MARKS:
@@ -27,7 +27,7 @@ def rate(divergence: str, step: Step, rng: np.random.Generator) -> float:
             seen += n
         stationarities.append(model.stationarity(X))
     if step is not CONSTANT:
-        assert model.guarantee_.startswith("Covered by the paper's theorem")
+        assert model.guarantee_.startswith("Covered by the theorem")
     return float(np.polyfit(np.log(MARKS), np.log(stationarities), 1)[0])
 
 

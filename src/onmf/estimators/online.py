@@ -157,7 +157,7 @@ class OnlineNMF(NMF):
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str
-        What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
+        What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` gives the precise one.

@@ -117,7 +117,6 @@ class HostEngine:
             X = X[self.filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-        self.solver = method.coefficient_solver(divergence, X.masked).within(box)
         self.penalty = method.penalty(state.penalties)
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.
         self.exchanges = exchanges and not repeated and not shares and method.largest_merger_cost(divergence) > 0
@@ -131,10 +130,8 @@ class HostEngine:
             rows = slice(first, first + size)
             new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
-            effort = method.effort(clock) * (method.penalised_effort if self.state.penalties else 1)
-            usual = self.solver
-            solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
-            yield Chunk(rows, self._mixed(new), new, solver)
+            solver = method.solver_after(clock, bool(self.state.penalties), self.divergence, new)
+            yield Chunk(rows, self._mixed(new), new, solver.within(self.box))
             if self.reservoir:
                 self.reservoir.keep(self.old, new)
             first += size

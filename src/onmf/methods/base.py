@@ -17,7 +17,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf._support.registry import Constants
-from onmf.coefficients import CoefficientSolver
+from onmf.coefficients import CoefficientSolver, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
@@ -26,6 +26,8 @@ from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
 PENALISED_EFFORT = 2  # for methods that find coefficients with few steps
+TOL, PATIENCE = 1e-3, 1000  # of precise coefficients: the tolerance to begin with, and iterations that reach it
+FREEZE = 20_000.0  # samples after which tolerances fall, and steps no longer adapt
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
@@ -78,6 +80,11 @@ class Averaging:
 
 # Made once, checks included: it is asked for at every step.
 averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponent, forgetting=forgetting))
+
+
+def falling(tol: float, clock: float) -> float:
+    """Return tol / sqrt(1 + clock / FREEZE) at least, and less than twice that: it is halved from time to time."""
+    return float(tol * 0.5 ** (math.log2(1 + clock / FREEZE) // 2))
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,6 +195,12 @@ class Method(Choice):
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Return the solver of the coefficient step while learning."""
 
+    def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
+        """Return the solver after this many samples: the usual one, with the effort that the next chunk is worth."""
+        usual, effort = self.coefficient_solver(divergence, X.masked), self.effort(clock)
+        effort *= self.penalised_effort if penalised else 1
+        return usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
+
     def penalty(self, penalties: Penalties) -> Penalty:
         """Return the penalty on the coefficients: the user's, and what the method adds."""
         return penalties.of_coefficients
@@ -255,8 +268,20 @@ class Method(Choice):
         """Raise an error for statistics that the method could not have made, as a damaged file may hold."""
 
     def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
-        """Return which assumptions of the paper's theorem the run does not meet; None: it is not about this method."""
+        """Return which assumptions of its theorem (docs/theory.md) the run does not meet; None: it has no theorem."""
         return None
+
+    def inexact(self, divergence: Divergence, state: State) -> list[str]:
+        """Return what keeps coefficients from becoming exact in the limit: one sentence or none."""
+        given = {name: value for name, value in self.changed().items() if name in ("solver", "tol", "max_iter")}
+        if given.get("solver") == precise_solver(divergence).name:
+            del given["solver"]
+        if divergence.quadratic and given.get("tol", 1.0) <= TOL:  # an active set is exact, whatever the tolerance
+            del given["tol"]
+        limits = [f"{name}={value}" for name, value in given.items()]
+        limits += ["single precision"] if state.W.dtype != np.float64 else []
+        what = f"coefficients must be found ever more exactly, and {', '.join(limits)} ends that (leave it out)"
+        return [what] if limits else []
 
     def shorter_step(self) -> str | None:
         """Return the method with a shorter step, as text, to try where the loss rises; None if it has no step."""
