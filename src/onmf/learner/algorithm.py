@@ -148,7 +148,11 @@ class HostEngine:
         """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         K, factor, clock = len(self.state.W), self._per_new_sample, self.state.clock
         after = clock + factor * len(chunk.new)
-        if self.exchanges and exchange.due(K, clock, after, self.method.horizon):
+        if (
+            self.exchanges
+            and not self.method.is_certified(clock)
+            and exchange.due(K, clock, after, self.method.horizon)
+        ):
             first = chunk.rows.start
             some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // factor)])
             self.state = exchange.exchanged(self.method, self.divergence, self.state, some, self.box)
@@ -175,7 +179,7 @@ class HostEngine:
             self.losses.append(float(X.times_sample_weight(losses)[: len(chunk.new)].sum(dtype=np.float64)))
             self.visited = True
         self.state = self.method.update(self.before, problem, H, Y, 0 if self.repeated else len(chunk.new))
-        if self.adapt:
+        if self.adapt and not self.method.is_certified(self.before.clock):
             rho = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
             self.divergence = adapted(self.divergence, X, Y, rho)
 

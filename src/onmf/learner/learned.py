@@ -297,21 +297,27 @@ def guarantee(learned: Learned) -> str:
     method, divergence, state = learned.method, learned.divergence, learned.state
     doubts = method.doubts(divergence, state)
     if doubts is None:
-        return f"None: the theorem is about method 'paper', and this model was learnt by {method.name!r}."
+        return (
+            f"None: the theorems are about method 'paper' and about the constant certified of 'auto', 'surrogate' and "
+            f"'em', and this model was learnt by {method.text()!r}."
+        )
     if not divergence.convex:
         parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
         name = f"{divergence.name}:{parameters}" if parameters else divergence.name
-        return f"None: the theorem is about divergences that are convex in the fit (class D2); {name!r} is not."
+        return f"None: the theorems are about divergences that are convex in the fit (class D2); {name!r} is not."
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
-        return f"Not covered by the theorem yet: {'; '.join(doubts)}."
+        return f"Not covered by theorem {method.theorem} yet: {'; '.join(doubts)}."
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
     where = "the box low <= W <= 1 within C" if box else "the set C"
     penalised = " with its penalties" if state.penalties.on_dictionary else ""
+    values = (
+        ", and that the critical values of that loss fill no interval, as they never do for draws from a finite set"
+    )
     return (
-        "Covered by the theorem: as the number of samples grows, W converges almost surely to the critical points of "
-        f"the expected loss{penalised} on {where}, provided that the samples are independent draws from one "
-        "distribution with compact support."
+        f"Covered by theorem {method.theorem}: as the number of samples grows, W converges almost surely to the "
+        f"critical points of the expected loss{penalised} on {where}, provided that the samples are independent draws "
+        f"from one distribution with compact support{values if method.theorem == 'B' else ''}."
     )
 
 
