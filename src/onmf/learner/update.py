@@ -252,7 +252,8 @@ def updated(
     passes = learned.passes if position is None else position.passes
     unit = learned.divergence.loss_unit(units.scale)
     loss = facts.loss * unit if facts.loss else 0.0  # the unit may be infinite where all is fitted exactly
-    adapts, to_beat = method.adapts and learned.adaptive, update.loss_to_beat
+    adapts = method.adapts and learned.adaptive and not method.is_certified(learned.state.clock)
+    to_beat = update.loss_to_beat
     after = replace(
         learned,
         state=update.state,
