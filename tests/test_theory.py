@@ -12,8 +12,8 @@ from onmf.coefficients import CoefficientSolver, InteriorPoint, Newton
 from onmf.coefficients.problem import Problem, slopes, unpacked
 from onmf.divergences import L1, L2, Divergence, Huber, KullbackLeibler, SquaredL2
 from onmf.methods import EM, Surrogate, quadratics
-from onmf.model.penalty import Penalties, Penalty
-from onmf.model.sets import Box, DictionarySet, Simplex
+from onmf.model.penalty import Penalty
+from onmf.model.sets import Box, DictionarySet
 
 K, F, N = 3, 8, 40
 RIDGE = Penalty(l2=0.01)
@@ -91,20 +91,6 @@ def test_an_update_of_em_is_a_gradient_step(rng: np.random.Generator) -> None:
     expected = before.W - rho * before.W / (state.memory["D"] / s)[:, None] * G
     assert np.abs(state.W * s[:, None] - expected).max() < 1e-12
     assert np.abs(expected - before.W).max() > 1e-3
-
-
-def test_on_the_simplex_a_ridge_bounds_the_weights_of_squared_l2_and_no_unit_changes(rng: np.random.Generator) -> None:
-    """The setting that has the form of Theorem B: w <= b / l2_dictionary after every update, whatever W was."""
-    method, divergence, penalties = Surrogate(tau=N), SquaredL2(), Penalties(l2_coefficients=0.01, l2_dictionary=0.5)
-    W = 100 * rng.uniform(0.3, 0.9, (K, F))
-    state = replace(method.start(divergence, W, DictionarySet(eps=0, high=np.inf)), penalties=penalties)
-    for _ in range(3):
-        X = rng.dirichlet(np.ones(K), N) @ (W / 100)
-        problem = Problem(divergence, X, state.W, Simplex(), penalties.of_coefficients)
-        H = method.coefficient_solver(divergence).solve(problem).H
-        state = method.update(state, problem, H, problem.fit(H), N)
-        assert (state.W * penalties.l2_dictionary - state.memory["b"] <= 1e-12).all()
-        assert (state.memory["unit"] == 1).all()
 
 
 @pytest.mark.parametrize(

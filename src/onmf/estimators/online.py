@@ -75,7 +75,7 @@ class OnlineNMF(NMF):
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
-        stochastic projected subgradient steps, which the theorem is about.
+        stochastic projected subgradient steps, with a theorem. The others have it with "auto:certified=20000".
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger; on a
         device max(5 K, 1024), later up to three times the samples seen. The first batch sets the scale and the start.

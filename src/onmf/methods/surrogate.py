@@ -7,8 +7,8 @@ over samples, the model of feature f has the sufficient statistics
 
 averaged with weights rho that fall like a power of the samples seen. The K weights of the feature then minimise
 w A_f w' / 2 - b_f w' over w >= low_f by a few sweeps. Where the curvature is one number a sample (squared l2, l2) one A
-serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. No convergence
-theorem is claimed for the rest.
+serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. docs/theory.md
+has a theorem, with ``certified``.
 
 Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one correlation matrix for all features:
 A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, which takes F K numbers. b_f is then the
