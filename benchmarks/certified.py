@@ -33,7 +33,7 @@ SETS = {
     "yaleb_salt_stream": ["huber"],
     "samson": ["squared_l2", "kl"],
     "piano": ["kl", "beta:1.5"],
-    "synthetic": ["kl", "squared_l2", "hellinger"],
+    "synthetic": ["kl", "squared_l2"],
     "news_tfidf": ["kl"],
 }
 

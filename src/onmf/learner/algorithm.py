@@ -6,7 +6,7 @@ An engine does the arithmetic: the one here by NumPy and compiled kernels, that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,7 +117,7 @@ class HostEngine:
             X = X[self.filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-        self.penalty = method.penalty(state.penalties)
+        self.penalties = state.penalties
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.
         self.exchanges = exchanges and not repeated and not shares and method.largest_merger_cost(divergence) > 0
 
@@ -130,7 +130,10 @@ class HostEngine:
             rows = slice(first, first + size)
             new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
-            solver = method.solver_after(clock, bool(self.state.penalties), self.divergence, new)
+            penalties = method.penalties_after(clock, self.penalties)
+            self.state = replace(self.state, penalties=penalties)
+            self.penalty = method.penalty(penalties)
+            solver = method.solver_after(clock, bool(penalties), self.divergence, new)
             yield Chunk(rows, self._mixed(new), new, solver.within(self.box))
             if self.reservoir:
                 self.reservoir.keep(self.old, new)
@@ -190,5 +193,6 @@ class HostEngine:
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
         state = self.state.with_arrays(np.ascontiguousarray(self.state.W), dict(self.state.memory) | self.old)
+        state = replace(state, penalties=self.penalties)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)

@@ -210,6 +210,10 @@ class Method(Choice):
         """Return the penalty on the coefficients: the user's, and what the method adds."""
         return penalties.of_coefficients
 
+    def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
+        """Return the penalties that are learnt with after this many samples, of those that the user has given."""
+        return penalties
+
     def visits(self, clock: float) -> int:
         """Return how often the chunk after this many samples is looked at before the next one."""
         return 1
@@ -377,6 +381,11 @@ class AveragingMethod(Method):
         tol = getattr(self, "tol", None)
         tol = falling(TOL, clock) if tol is None else tol
         return precise_solver(divergence, X.sparse).stopping(tol, self.max_iter or PATIENCE)
+
+    def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
+        """Return none before the form begins if there is just the one that it asks for: early on, that costs loss."""
+        early = self.certified is not None and not self.is_certified(clock)
+        return NO_PENALTIES if early and penalties == Penalties(l2_coefficients=penalties.l2_coefficients) else penalties
 
     def boxed(self, state: State, low: Array) -> State:
         """Return the state with W in the box that it stays in from now on."""
