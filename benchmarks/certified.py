@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.peers.data import SOURCES
 from onmf import OnlineNMF
+from onmf.divergences import Mahalanobis
 from onmf.methods import EM, Adaptive, Canonical, Method, Paper, Surrogate
 from reproduction.judge import Scorer
 
@@ -40,7 +41,7 @@ SETS = {
 FREEZE = 400
 MARKS = [round(100 * 10 ** (third / 3)) for third in range(10)]  # three decades of samples
 PAPER = Adaptive(b=FREEZE, trial_samples=200)
-D2 = ("kl", "squared_l2", "huber:0.5", "hellinger", "alpha:2", "alpha:-1", "beta:1.5")
+D2 = ("kl", "squared_l2", "huber:0.5", "hellinger", "alpha:2", "alpha:-1", "beta:1.5", "mahalanobis")
 RUNS: dict[str, tuple[str, Method]] = {
     **{f"A, {name}": (name, Paper(tau=20, step=PAPER)) for name in (*D2, "l2", "l1")},
     "A, kl, canonical step": ("kl", Paper(tau=20, step=Canonical(a=10, b=FREEZE))),
@@ -63,9 +64,8 @@ def watched(divergence: str, method: Method) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     n = 1000 if divergence == "l1" else 30
     X = rng.gamma(1, 1, (n, 3)) @ rng.gamma(1, 1, (3, 10)) + 0.3 * rng.random((n, 10)) + 0.05
-    model = OnlineNMF(
-        3, divergence=divergence, method=method, l2_coefficients=0.1, random_state=0, transform_tol=1e-10
-    )
+    loss = Mahalanobis(np.eye(10) + 0.5) if divergence == "mahalanobis" else divergence
+    model = OnlineNMF(3, divergence=loss, method=method, l2_coefficients=0.1, random_state=0, transform_tol=1e-10)
     seen, found = 0, []
     for mark in MARKS:
         while seen < mark:
@@ -77,20 +77,21 @@ def watched(divergence: str, method: Method) -> dict[str, Any]:
     return {"stationarity": found, "slope": slope, "guarantee": model.guarantee_.partition(":")[0]}
 
 
-def slopes() -> None:
-    """Watch all runs."""
+def slopes(only: str) -> None:
+    """Watch all runs, or those whose name contains a word."""
     for name, (divergence, method) in RUNS.items():
-        record("slopes", name, watched(divergence, method))
+        if only in name:
+            record("slopes", name, watched(divergence, method))
 
 
-def cost() -> None:
+def cost(only: str) -> None:
     """Compare the certified form with the default on data, three seeds each, interleaved, in processor time.
 
     It is certified after the first of five passes: what follows has the form of the theorem, but for the draws, which
     are not independent. Losses are those of held-out samples, with coefficients of their own and no penalty.
     """
     for name, names in SETS.items():
-        for divergence in names:
+        for divergence in names if only in name else []:
             data = SOURCES[name].draw(divergence, False, np.random.default_rng(0)).usable()
             certified = f"auto:certified={data.X.shape[0]}"
             forms: dict[str, dict[str, Any]] = {"auto": {}, certified: {"l2_coefficients": RIDGE}}
@@ -104,7 +105,7 @@ def cost() -> None:
                     model = OnlineNMF(data.K, method=form, random_state=seed, **settings).fit(data.X)
                     seconds[form].append(time.process_time() - started)
                     losses[form].append(float(judge.best(model.components_).loss))
-            ratios = [median(new / old for old, new in zip(*both.values())) for both in (seconds, losses)]
+            ratios = [median(new / old for old, new in zip(*both.values(), strict=True)) for both in (seconds, losses)]
             found = {"method": model.method_.name, "n": data.X.shape[0], "seconds": median(seconds["auto"])}
             record("cost", f"{name}, {divergence}", found | {"time": ratios[0], "loss": ratios[1]})
 
@@ -118,14 +119,14 @@ def record(table: str, name: str, found: dict[str, Any]) -> None:
     print(name, rounded, flush=True)
 
 
-def show() -> None:
+def show(_: str) -> None:
     """Print the tables."""
     records = json.loads(RECORDS.read_text())
     print("| data, divergence | method | samples | time, certified / default | held-out loss, certified / default |")
     print("|---|---|---|---|---|")
     for name, row in records["cost"].items():
         print(f"| {name} | {row['method']} | {row['n']:,} | {row['time']:.2f} | {row['loss']:.4f} |")
-    print(f"\n| run | stationarity at {MARKS[0]}, {MARKS[3]:,}, {MARKS[6]:,}, {MARKS[9]:,} samples | slope |\n|---|---|---|")
+    print(f"\n| run | stationarity at {', '.join(f'{mark:,}' for mark in MARKS[::3])} samples | slope |\n|---|---|---|")
     for name, row in records["slopes"].items():
         print(f"| {name} | {', '.join(f'{value:.2g}' for value in row['stationarity'][::3])} | {row['slope']:.2f} |")
 
@@ -134,8 +135,10 @@ def main() -> None:
     """Do what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["slopes", "cost", "show"])
+    parser.add_argument("--only", default="", help="a word in the names of the runs or data sets")
     warnings.simplefilter("ignore")
-    {"slopes": slopes, "cost": cost, "show": show}[parser.parse_args().what]()
+    given = parser.parse_args()
+    {"slopes": slopes, "cost": cost, "show": show}[given.what](given.only)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import threadpoolctl
 from onmf import Checkpoint, OnlineNMF, load, save
 from onmf.coefficients.problem import Problem, slopes, unpacked
 from onmf.divergences import Mahalanobis, get
-from onmf.methods import EM, Surrogate, quadratics
+from onmf.methods import EM, Auto, Surrogate, quadratics
 from onmf.model.state import State
 from onmf.samples import Samples
 
@@ -165,10 +165,10 @@ def test_shards_raise_an_error(rng: np.random.Generator) -> None:
         learnt(da.from_array(samples(rng), chunks=(100, F)), "surrogate:certified=200")
 
 
-def test_a_device_raises_an_error(rng: np.random.Generator) -> None:
-    pytest.importorskip("torch")
+@pytest.mark.parametrize("method", [Surrogate(certified=200), EM(certified=200), Auto(certified=200)])
+def test_a_device_raises_an_error(method: Any) -> None:
     with pytest.raises(ValueError, match="certified learns on the processor only"):
-        learnt(samples(rng), "auto:certified=200", device="cpu")
+        method.for_device()
 
 
 @pytest.mark.parametrize("method", ["surrogate:certified=300", "em:certified=300"])

@@ -385,7 +385,9 @@ class AveragingMethod(Method):
     def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
         """Return none before the form begins if there is just the one that it asks for: early on, that costs loss."""
         early = self.certified is not None and not self.is_certified(clock)
-        return NO_PENALTIES if early and penalties == Penalties(l2_coefficients=penalties.l2_coefficients) else penalties
+        return (
+            NO_PENALTIES if early and penalties == Penalties(l2_coefficients=penalties.l2_coefficients) else penalties
+        )
 
     def boxed(self, state: State, low: Array) -> State:
         """Return the state with W in the box that it stays in from now on."""
