@@ -87,8 +87,9 @@ def slopes(only: str) -> None:
 def cost(only: str) -> None:
     """Compare the certified form with the default on data, three seeds each, interleaved, in processor time.
 
-    It is certified after the first of five passes, or after 1,500 samples: what follows has the form of the theorem, but for the draws, which
-    are not independent. Losses are those of held-out samples, with coefficients of their own and no penalty.
+    It is certified after the first of five passes, or after 1,500 samples. What follows has the form of the theorem,
+    but for the draws, which are not independent. Losses are those of held-out samples, with coefficients of their own
+    and no penalty.
     """
     for name, names in SETS.items():
         for divergence in names if only in name else []:
