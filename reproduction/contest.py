@@ -284,6 +284,25 @@ class OL(Online):
         return canonical(n, self.least_tau)
 
 
+class ExactOL(OL):
+    """The paper's method with its canonical step, and the coefficients of a solver that reaches its tolerance."""
+
+    name, title = "ol-exact", "OL, exact coefficients"
+
+    def method(self, n: int) -> Paper:
+        return replace(super().method(n), solver="auto")
+
+
+class MeanOL(ExactOL):
+    """The other reading of the paper's step: the gradient is the mean over the tau samples of a mini-batch."""
+
+    name, title = "ol-mean", "OL, mean gradient"
+
+    def method(self, n: int) -> Paper:
+        exact = super().method(n)
+        return replace(exact, step=Canonical(a=0.2 * n / exact.tau, b=0.2 * n))
+
+
 class AdaptiveOL(OL):
     """The paper's method with the step that adapts to the data, and the coefficients of the fastest solver."""
 
@@ -348,6 +367,6 @@ def _common(task: Task) -> dict[str, Any]:
     return {"divergence": task.divergence, "random_state": task.seed, **start}
 
 
-ONLINE = {each.name: each for each in (OL, AdaptiveOL, Lefevre, Guan, Wang, Online)}
+ONLINE = {each.name: each for each in (OL, ExactOL, MeanOL, AdaptiveOL, Lefevre, Guan, Wang, Online)}
 CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, Batch.name: Batch}
 TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}
