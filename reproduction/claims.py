@@ -94,7 +94,7 @@ def still_falling(*runs: Mapping[str, Any]) -> bool:
     """
     for facts in runs:
         last = facts["points"][-1]
-        earlier = [point["train"] for point in facts["points"] if point["samples"] <= last["samples"] / 2]
+        earlier = [point["train"] for point in facts["points"] if (point["samples"] or np.inf) <= last["samples"] / 2]
         if earlier and not last["train"] < (1 - FALLING) * min(earlier):
             return False
     return True
@@ -149,7 +149,7 @@ def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the lines of a chart: a measure against seconds, from the first initial dictionary."""
-    return {TITLES[who]: curve(found[0], measure) for who, found in by_method.items()}
+    return {TITLES[who]: curve(f, measure) for who, (f, *_) in by_method.items() if not f.get("earlier")}
 
 
 def curve(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
@@ -241,9 +241,8 @@ def _ends(by_method: ByMethod, method: str) -> list[str]:
     ends = []
     for facts, batch in paired(by_method, method):
         above = measured(facts, "train") / measured(batch, "train") - 1
-        ends.append(
-            f" (ended {above:.2%} above it{', still falling' if len(facts['points']) > 2 and still_falling(facts) else ''})"
-        )
+        still = ", still falling" if not facts.get("earlier") and still_falling(facts) else ""
+        ends.append(f" (ended {above:.2%} above it{still})")
     return ends
 
 

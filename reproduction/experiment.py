@@ -116,9 +116,8 @@ class Experiment(ABC):
             raise ValueError(f"--only names none of {', '.join(self.sets)}.")
         parts = [(t, start, who) for t in sets for start in self.starts for who in self.entered(sets[t].divergence)]
         for place, (title, data) in enumerate(self.sets.items()):
-            if title in sets:
-                first = {"title": title, "place": place, "divergence": data.divergence}
-                folder.keep(file_name(title, "data"), lambda _, d=data, f=first: f | dict(self.described(d)))
+            facts = {"title": title, "place": place, "divergence": data.divergence} | dict(self.described(data))
+            folder.keep(file_name(title, "data"), lambda _, facts=facts: facts)
         for number, (title, start, who) in enumerate(parts):
             name = ", ".join([title, *map(str, self.columns(who).values()), f"start {start}"])
             tell(name, number, len(parts))
