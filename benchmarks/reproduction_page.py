@@ -21,7 +21,7 @@ from typing import Any
 
 from reproduction.claims import IN_WORDS, PAPERS, Claim
 from reproduction.contest import TITLES
-from reproduction.experiment import EARLIER, Experiment, file_name
+from reproduction.experiment import AGAIN, Experiment, file_name, to_be_made_again
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "reproduction" / "records"
@@ -108,7 +108,7 @@ Each claim of the paper, with its verdict. Where the readings of OL differ, each
 
 NOT_RUN_YET = f"""## Not run yet
 
-Rows marked {EARLIER} are to be made again: either they come from the page of 16 November 2026, which kept of a run only
+Rows marked {AGAIN} are to be made again: either they come from the page of 16 November 2026, which kept of a run only
 its end and where it reached Batch's loss, or they are runs of l1 by OL, whose subgradient has changed since. To make
 the record whole, give the commands of the sections an `--out` folder named like the file in `reproduction/records`,
 and that folder to `python -m benchmarks.reproduction_page`. Missing, or to be made again:
@@ -246,6 +246,8 @@ def grouped(claims: list[Claim]) -> Iterator[list[Claim]]:
 
 def table(rows: list[dict[str, str]]) -> str:
     """Return rows as a table."""
+    if not rows:
+        return "None."
     columns = list(rows[0])
     lines = [columns, ["---"] * len(columns), *([row[name].replace("|", "\\|") for name in columns] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -272,7 +274,7 @@ def missing(name: str, record: Mapping[str, Any]) -> Iterator[str]:
             method = getattr(who, "method", who)
             wanted = STARTS.get(name, {}).get(method, 1)
             found = [parts.get(file_name(facts["title"], who, start)) for start in range(wanted)]
-            done = sum(part is not None and not part.get("earlier") for part in found)
+            done = sum(part is not None and not to_be_made_again(part) for part in found)
             if done < wanted:
                 what = f"{run.TITLE}{' (fresh noise)' if name == 'faces-fresh' else ''}, {TITLES[method]}"
                 line = lines.setdefault(f"{what}{f', {who.parameter} varied' if method != who else ''}", [])
@@ -281,43 +283,41 @@ def missing(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"- {what}: {', '.join(titles)}" for what, titles in lines.items())
 
 
+def write(docs: Path) -> None:
+    """Put the page together, and its pictures."""
+    images = docs / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    for picture in images.glob("reproduction-*.png"):
+        picture.unlink()
+    files = [(name, RECORDS / f"{name}.json") for name in NAMES]
+    records = {name: json.loads(file.read_text()) for name, file in files if file.exists()}
+    made = {name: section(name, record, images) for name, record in records.items()}
+    claims = [claim for _, found in made.values() for claim in found]
+    own = next(claim.figure for claim in claims if "own objective" in claim.sentence and claim.method == "ol")
+    text = [
+        INTRODUCTION,
+        SHORT,
+        table([in_one_line(group) for group in grouped(claims)]) + "\n",
+        OBJECTIVE.format(own),
+        f"## Verdicts that changed\n\n{table(changed(claims))}\n",
+        NOT_RUN_YET,
+        "\n".join(line for name, record in records.items() for line in missing(name, record)) + "\n",
+        SILENT,
+        RUNNING,
+        *(found for found, _ in made.values()),
+    ]
+    (docs / "reproduction.md").write_text("\n".join(text))
+
+
 def main() -> None:
-    """Take runs into the records, and put the page together."""
+    """Take runs into the records, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     arguments = parser.parse_args()
     for folder in arguments.runs:
         take(folder)
-    images = arguments.docs / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    for picture in images.glob("reproduction-*.png"):
-        picture.unlink()
-    records = {
-        name: json.loads((RECORDS / f"{name}.json").read_text())
-        for name in NAMES
-        if (RECORDS / f"{name}.json").exists()
-    }
-    made = {name: section(name, record, images) for name, record in records.items()}
-    claims = [claim for _, found in made.values() for claim in found]
-    absent = [line for name, record in records.items() for line in missing(name, record)]
-    rows = [in_one_line(group) for group in grouped(claims)]
-    own = next(
-        (claim for claim in claims if "own objective" in claim.sentence and claim.method == "ol" and claim.figure), None
-    )
-    text = [
-        INTRODUCTION,
-        SHORT,
-        table(rows) + "\n",
-        OBJECTIVE.format(own.figure) if own else "",
-        "## Verdicts that changed\n\n" + table(changed(claims)) + "\n" if changed(claims) else "",
-        NOT_RUN_YET,
-        "\n".join(absent) + "\n",
-        SILENT,
-        RUNNING,
-        *(found for found, _ in made.values()),
-    ]
-    (arguments.docs / "reproduction.md").write_text("\n".join(part for part in text if part))
+    write(arguments.docs)
 
 
 if __name__ == "__main__":

@@ -225,7 +225,10 @@ class Faces(Experiment):
         blocks = [heading("Set-up"), paragraph(text)]
         for title, found in results.items():
             columns = {name: squares(about[title][name]["pictures"]) for name in ("clean", "noisy")}
-            columns |= {TITLES[m]: squares(f["pictures"]) for m, (f, *_) in found.items() if "pictures" in f}
+            learnt = {TITLES[m]: squares(f["pictures"]) for m, (f, *_) in found.items() if "pictures" in f}
+            if not learnt:
+                continue
+            columns |= learnt
             pictures = [
                 (name.replace(", ", ",\n") if place == 0 else "", column[place])
                 for place in range(len(SHOWN))

@@ -140,7 +140,7 @@ def test_topics_of_the_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     page = require_whole(out, [f"{name}-curves"], [f"{name}-keywords", "summary", "curves"])
     keywords = rows(out / f"{name}-keywords.csv")
     assert [row["category"] for row in keywords] == ["asyncio", "email", "multiprocessing", "unittest", "xml"]
-    assert all(len(row["onmf"].split(", ")) == 8 for row in keywords)
+    assert {len(row["onmf"].split(", ")) for row in keywords if row["onmf"] != "(no topic)"} == {8}
     assert "xml" in keywords[4]["Batch"]
     assert "Stand-in: standard library docstrings" in page
 
@@ -197,7 +197,7 @@ def test_a_killed_run_resumes_with_what_is_finished(tmp_path: Path, our_run: Pat
     after = {path.name: path.stat().st_mtime_ns for path in parts.glob("*-ours-0.json")}
     assert len(after) == 3
     assert {name: after[name] for name in done} == done
-    measures = ("divergence", "method", "samples", "objective", "train", "held_out")
+    measures = ("divergence", "method", "samples", "objective", "train")
     killed, whole = (
         [[row[name] for name in measures] for row in rows(each / "curves.csv")]
         for each in (tmp_path / "killed", our_run)
