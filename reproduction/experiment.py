@@ -116,8 +116,7 @@ class Experiment(ABC):
             raise ValueError(f"--only names none of {', '.join(self.sets)}.")
         parts = [(t, start, who) for t in sets for start in self.starts for who in self.entered(sets[t].divergence)]
         for place, (title, data) in enumerate(self.sets.items()):
-            facts = {"title": title, "place": place, "divergence": data.divergence} | dict(self.described(data))
-            folder.keep(file_name(title, "data"), lambda _, facts=facts: facts)
+            folder.keep(file_name(title, "data"), partial(self._about, title, place, data))
         for number, (title, start, who) in enumerate(parts):
             name = ", ".join([title, *map(str, self.columns(who).values()), f"start {start}"])
             tell(name, number, len(parts))
@@ -167,6 +166,9 @@ class Experiment(ABC):
                     every = [parts[file_name(title, who, number)] for number in numbers]
                     results.setdefault(title, {})[who] = every
         return results, about
+
+    def _about(self, title: str, place: int, data: Any, scratch: Path) -> dict[str, Any]:
+        return {"title": title, "place": place, "divergence": data.divergence, **self.described(data)}
 
     def _part(self, data: Any, who: Any, start: int, step: Step, scratch: Path) -> dict[str, Any]:
         return self.judged(data, self.trial(data, who, start).run(scratch, step))

@@ -223,7 +223,7 @@ class Topics(Experiment):
 
 def categories(title: str, labels: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the categories of a collection: the paper's, or else its labels."""
-    return NAMED.get(title) or {label: (label,) for label in labels}
+    return NAMED[title] if title in NAMED else {label: (label,) for label in labels}
 
 
 def keyword_rows(title: str, by_method: ByMethod, labels: Sequence[str]) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ class Trial:
         for mark, W in marks:
             train = self.benchmark.train.best(W)
             losses = {"objective": mark.loss, "train": train.loss, "psnr": train.psnr}
-            points.append({"samples": mark.samples, "seconds": mark.seconds} | losses)
+            points.append({"samples": mark.samples, "seconds": mark.seconds, **losses})
         places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
         W = marks[-1][1]
         facts = {"held_out": self.benchmark.held_out.best(W).loss, "places": places} | facts
