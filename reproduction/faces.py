@@ -149,7 +149,8 @@ class Contaminated(Benchmark):
         """Return those of the images that are pictured, as text: one byte a pixel in base64."""
         ranked = np.argsort(self.subject.images.mean(axis=1))
         some = images[ranked[[int(rank * (len(ranked) - 1)) for rank in SHOWN]]]
-        return base64.b64encode(np.clip(np.nan_to_num(some), 0, WHITE).round().astype(np.uint8).tobytes()).decode("ascii")
+        pixels = np.clip(np.nan_to_num(some), 0, WHITE).round().astype(np.uint8)
+        return base64.b64encode(pixels.tobytes()).decode("ascii")
 
 
 def squares(text: str) -> Array:

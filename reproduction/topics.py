@@ -46,7 +46,7 @@ def all_newsgroups(folder: Path | None) -> Texts:
 
 CORPORA: dict[str, Callable[[Path | None], Texts]] = {"BBC News": texts.load_bbc, "20 Newsgroups": all_newsgroups}
 STAND_IN = "Stand-in: standard library docstrings"
-NAMED = {  # the categories as the paper names them, by collection, and how names of the collection's own begin
+NAMED: dict[str, dict[str, tuple[str, ...]]] = {  # the categories as the paper names them, by collection, and how names of the collection's own begin
     "BBC News": {
         "Business": ("business",),
         "Sports": ("sport",),
@@ -223,7 +223,7 @@ class Topics(Experiment):
 
 def categories(title: str, labels: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the categories of a collection: the paper's, or else its labels."""
-    return NAMED[title] if title in NAMED else {label: (label,) for label in labels}
+    return NAMED.get(title, {label: (label,) for label in labels})
 
 
 def keyword_rows(title: str, by_method: ByMethod, labels: Sequence[str]) -> list[dict[str, Any]]:
