@@ -46,7 +46,8 @@ def all_newsgroups(folder: Path | None) -> Texts:
 
 CORPORA: dict[str, Callable[[Path | None], Texts]] = {"BBC News": texts.load_bbc, "20 Newsgroups": all_newsgroups}
 STAND_IN = "Stand-in: standard library docstrings"
-NAMED: dict[str, dict[str, tuple[str, ...]]] = {  # the categories as the paper names them, by collection, and how names of the collection's own begin
+# The categories as the paper names them, by collection, and how the collection's own names for them begin.
+NAMED: dict[str, dict[str, tuple[str, ...]]] = {
     "BBC News": {
         "Business": ("business",),
         "Sports": ("sport",),
