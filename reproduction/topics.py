@@ -265,7 +265,7 @@ def corpus_claims(title: str, by_method: ByMethod, labels: Sequence[str]) -> Ite
             good,
             [not fine and claims.undecided(*pair) for fine, pair in zip(good, pairs, strict=True)],
             method,
-            "accuracy {:.2f} / {:.2f}".format(*levels["accuracy"]),
+            ", ".join(f"{each} {mine:.2f} / {batch:.2f}" for each, (mine, batch) in levels.items()),
         )
         one = {title: by_method}
         yield claims.shorter_run(f"{title}: {{}} runs in less time than Batch", one, method, PAPER.get(title, "-"))
