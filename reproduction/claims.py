@@ -21,7 +21,7 @@ At the paper's number of samples nothing is unsettled: the claims are about runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -200,6 +200,11 @@ def span(values: Sequence[float], form: str = ".3g") -> str:
     """Write the smallest and the largest value."""
     low, high = (f"{value:{form}}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
+
+
+def among(titles: Collection[str], all_of_them: int) -> str:
+    """Name the data sets that a figure is about, unless it is about all."""
+    return f" ({', '.join(titles)})" if len(titles) < all_of_them else ""
 
 
 def faster_than_batch(sentence: str, results: Results, method: str) -> Claim:

@@ -275,7 +275,7 @@ class Faces(Experiment):
             gains = [after - noisy for after, noisy in zip(means(method, "psnr"), before, strict=True)]
             measured = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
             good = [gain >= CLEANER for gain in gains]
-            figure = f"{claims.span(gains, '.1f')} dB"
+            figure = f"{claims.span(gains, '.1f')} dB{claims.among(of(method), len(about))}"
             sentence = f"{where}: {{}} removes the salt-and-pepper noise"
             yield Claim(sentence, measured, good, early(method, good), method, figure)
         for method in entered:
@@ -283,6 +283,7 @@ class Faces(Experiment):
             shares = means(method, "brightness in shadow")
             measured = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
             measured, figure = f"brightness in shadow / in good light: {measured}", claims.span(shares, ".2f")
+            figure += f" of good light{claims.among(of(method), len(about))}"
             if method == "ol-wang":
                 left = [share < REMOVED for share in shares]
                 falling = [claims.still_falling(*found[method]) for found in of(method).values()]
@@ -290,7 +291,7 @@ class Faces(Experiment):
             else:
                 good = [share >= REMOVED for share in shares]
                 sentence = f"{where}: {{}} removes shadows"
-                yield Claim(sentence, measured, good, early(method, good), method, f"brightness {figure} of good light")
+                yield Claim(sentence, measured, good, early(method, good), method, f"brightness {figure}")
         for method in [name for name in entered if name not in ("batch", "ol-wang")]:
             yield claims.shorter_run(f"{where}: {{}} runs in less time than Batch", results, method, PAPER["batch"])
             sentence = f"{where}: {{}} is significantly faster than Batch to its loss"

@@ -19,6 +19,7 @@ from reproduction.claims import (
     Claim,
     Facts,
     Results,
+    among,
     curve,
     failing_early,
     measured,
@@ -27,7 +28,7 @@ from reproduction.claims import (
 )
 from reproduction.contest import TITLES, canonical, seconds_to
 from reproduction.report import Block, Folder, heading, paragraph
-from reproduction.synthetic import PLANTED, Data, Synthetic
+from reproduction.synthetic import NAMES, PLANTED, Data, Synthetic
 from reproduction.trial import Trial
 
 FOUND = "found"  # in place of a factor of c
@@ -178,7 +179,7 @@ def _insensitive(method: str, parameter: str, by_title: Mapping[str, ByFactor]) 
         good,
         failing_early(good, slowest) if parameter != "K" else (),
         method,
-        f"slowest / fastest {span([*spreads.values()], '.2g')}",
+        f"slowest / fastest {span([*spreads.values()], '.2g')}{among(spreads, len(NAMES))}",
     )
 
 

@@ -146,7 +146,7 @@ def _own_objective(results: Results, method: str) -> Claim:
         [ratio <= 1 for ratio in ratios.values()],
         [claims.still_falling(*results[title][method]) for title in ratios],
         method,
-        f"{claims.span([*ratios.values()])} of Batch's objective" if ratios else "",
+        f"{claims.span([*ratios.values()])} of Batch's objective{claims.among(ratios, len(NAMES))}" if ratios else "",
     )
 
 
@@ -164,7 +164,9 @@ def _starts_alike(results: Results, method: str) -> Claim:
         [ratio <= SIMILAR for ratio in ratios.values()],
         (),
         method,
-        f"largest / smallest loss {claims.span([*ratios.values()])}, {counts} starts" if losses else "",
+        f"largest / smallest loss {claims.span([*ratios.values()])}, {counts} starts{claims.among(ratios, len(NAMES))}"
+        if losses
+        else "",
     )
 
 
