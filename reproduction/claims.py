@@ -48,7 +48,7 @@ IN_WORDS = TITLES | {
     "ol-mean": "OL with the mean gradient",
     "ol-adaptive": "OL with its adaptive step",
 }
-IN_WORDS |= {each.name: f"the reconstruction of {each.title}" for each in (Lefevre, Guan, Wang)}
+IN_WORDS |= {each.name: f"the reconstruction of {each.title.partition(',')[0]}" for each in (Lefevre, Guan, Wang)}
 
 
 @dataclass(frozen=True)

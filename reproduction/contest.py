@@ -315,7 +315,7 @@ class AdaptiveOL(OL):
 class Lefevre(Online):
     """The method of Lefevre, Bach and Fevotte (2011), in which the past weighs r after one pass."""
 
-    name, title, divergences = "ol-lef", "OL-Lef", ("is",)
+    name, title, divergences = "ol-lef", "OL-Lef, reconstructed", ("is",)
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Lefevre(N=n)
@@ -324,7 +324,7 @@ class Lefevre(Online):
 class Guan(Online):
     """The method of Guan, Tao, Luo and Yuan (2012), as reconstructed."""
 
-    name, title, divergences, changes_units = "ol-guan", "OL-Guan", ("squared_l2",), False
+    name, title, divergences, changes_units = "ol-guan", "OL-Guan, reconstructed", ("squared_l2",), False
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Guan()
@@ -333,7 +333,7 @@ class Guan(Online):
 class Wang(Online):
     """The method of Wang, Wang and Yeung (2013)."""
 
-    name, title, divergences, changes_units = "ol-wang", "OL-Wang", ("huber",), False
+    name, title, divergences, changes_units = "ol-wang", "OL-Wang, reconstructed", ("huber",), False
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Wang()
