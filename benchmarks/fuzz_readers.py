@@ -417,8 +417,9 @@ def written(model: OnlineNMF, path: Path) -> str:
     except BaseException as error:  # that is what is looked for
         return f"{type(error).__name__}: {error}"
     with h5py.File(copy) as file:
-        if file["obsm/X_onmf"].shape != (N, model.n_components):
-            return f"writes coefficients of the shape {file['obsm/X_onmf'].shape}"
+        shape = getattr(file.get("obsm/X_onmf"), "shape", None)
+        if shape != (N, model.n_components):
+            return f"writes coefficients of the shape {shape}"
     copy.unlink()
     return "learnt"
 
@@ -500,6 +501,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     chosen = [name for name in READERS if not arguments.readers or name.split(",")[0] in arguments.readers.split(",")]
+    OnlineNMF(2, random_state=0).fit(X)  # kernels are compiled before any clock runs
     broken = False
     for reader in chosen:
         counts, faults = fuzz(reader, arguments.files, arguments.seed)

@@ -312,6 +312,24 @@ def test_an_odd_file_is_refused_in_a_sentence_and_left_alone(
     assert sorted(os.listdir()) == ["m", "x.h5ad"]
 
 
+def test_coefficients_are_found_in_the_file_again_whichever_list_of_names_is_damaged(place: Path) -> None:
+    with h5py.File("x.h5ad", "r+") as file:
+        del file["obsm"]
+        file.create_group("obsm")  # an empty one is listed well even if its names are damaged
+    good, said = Path("x.h5ad").read_bytes(), set()
+    heaps = [at for at in range(0, len(good), 8) if good[at : at + 4] == b"HEAP"]
+    for heap in heaps:
+        names = int.from_bytes(good[heap + 24 : heap + 32], "little")
+        Path(f"{heap}.h5ad").write_bytes(good[:names] + b"\x80" + good[names + 1 :])
+        result = command("transform", "m", f"{heap}.h5ad", "--out", "new.h5ad")
+        if result.exception is not None:
+            said.add(str(result.exception).partition(": ")[2])
+            continue
+        with h5py.File("new.h5ad") as file:
+            assert "obsm/X_onmf" in file
+    assert "they are not found in it again, so that the file is damaged." in said
+
+
 # AnnData objects
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import subprocess
+import sys
 import time
 import tracemalloc
 import zipfile
@@ -445,6 +447,23 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
     parquet.write_table(pyarrow.table([[1.0], [2.0]], names=["a", "a"]), tmp_path / "x.parquet")
     require_one_sentence(lambda: open_source(tmp_path / "x.parquet"), tmp_path / "x.parquet")
+
+
+def test_parquet_with_a_damaged_histogram_does_not_end_the_process(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({"a": [1.0, 2.0], "b": [3.0, 4.0]}), path)
+    content = path.read_bytes()
+    if content.count(damaged := b"<)\x06\x19") != 2:  # the sizes of levels, which older versions do not write
+        pytest.skip("this version of pyarrow writes no histograms of levels")
+    path.write_bytes(content.replace(damaged, b"<)\x46\x19"))
+    words = [sys.executable, "-m", "onmf", "fit", path, "-k", "1", "--out", tmp_path / "m"]
+    run = subprocess.run(words, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "cannot be read" in run.stderr
+    assert run.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "parquet", "h5", "h5ad", "zarr", "txt", "wav"])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array
-from onmf.data.arrow_memory import BoundedStream, require_small_pages
+from onmf.data.arrow_memory import BoundedStream, require_small_pages, row_groups
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading, require_room
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
@@ -166,12 +166,12 @@ class ArrowFiles(ArrowRows):
         pages = files.enter_context(path.open("rb"))
         how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": named}
         file = files.enter_context(pyarrow.parquet.ParquetFile(path, **how))
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        ends = np.cumsum([group.num_rows for group in groups])
+        groups = row_groups(pages.fileno(), self.wanted)
+        ends = np.cumsum([file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)])
         begin = int(np.searchsorted(ends, first, side="right"))
 
         def blocks(number: int) -> Iterator[Any]:
-            require_small_pages(path, groups[number], self.wanted, pages, self.memory)
+            require_small_pages(path, groups[number], pages.fileno(), self.memory)
             found: Iterator[Any] = file.iter_batches(size, [number], columns=self.wanted, use_threads=False)
             return found
 

@@ -12,8 +12,11 @@ DICTIONARY, RECORDS = 2, 3  # kinds of messages
 # Fields of Arrow's tables (FlatBuffers): Message, DictionaryBatch, RecordBatch
 HEADER_TYPE, HEADER, DATA, BUFFERS, COMPRESSION = 1, 2, 1, 2, 3
 # Types of Parquet's headers (compact Thrift)
-WHOLE, BINARY, STRUCT = (4, 5, 6), 8, 12
-LONG = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of true, false, a byte and a fraction
+BOOLEAN, TRUE, WHOLE, BINARY, LISTS, STRUCT = (1, 2), 1, (4, 5, 6), 8, (9, 10), 12
+LONGEST = 70  # bits of a number
+LONG = {1: 1, 2: 1, 3: 1, 7: 8}  # bytes of a truth in a list, a byte and a fraction
+# Fields of Parquet's footer: FileMetaData, RowGroup, ColumnChunk, ColumnMetaData
+GROUPS, COLUMNS, FACTS, PATH, COMPRESSED, DATA_PAGE, DICTIONARY_PAGE = 4, 1, 3, 3, 7, 9, 11
 LENGTHS = (2**12, 2**16, 2**24)  # bytes of a page's header to try, the last of which pyarrow allows
 
 
@@ -88,14 +91,37 @@ def decompressed(message: bytes, body: bytes) -> int:
     return sum(max(0, _get("q", body, place)) for place, length in places if length)
 
 
-def require_small_pages(where: object, group: Any, columns: Collection[str], file: Any, memory: int) -> None:
+def row_groups(file: int, columns: Collection[str]) -> list[list[tuple[int, int]]]:
+    """Return for each row group of a Parquet file where some of its columns begin and end, from its footer.
+
+    Pyarrow's own description of a column ends the process where the footer is damaged.
+    """
+    end = os.fstat(file).st_size - 8
+    length = _get("I", os.pread(file, 4, end), 0)
+    footer, place, field, found = os.pread(file, length, end - length), 0, 0, []
+    try:
+        while field != GROUPS:
+            field, kind, place = _field_head(footer, place, field)
+            if field < GROUPS:
+                _, place = _value(footer, place, kind)
+        count, kind, place = _list_head(footer, place)
+        for _ in range(count):
+            group, place = _value(footer, place, kind)
+            chunks = [chunk[FACTS] for chunk in group[COLUMNS]]
+            found.append([_extent(chunk) for chunk in chunks if b".".join(chunk[PATH]).decode() in columns])
+    except (IndexError, KeyError, TypeError):
+        raise ValueError("its footer is damaged") from None
+    return found
+
+
+def _extent(chunk: dict[int, Any]) -> tuple[int, int]:
+    first = min(filter(None, (chunk.get(DICTIONARY_PAGE), chunk[DATA_PAGE])), default=0)
+    return first, first + chunk[COMPRESSED]
+
+
+def require_small_pages(where: object, group: list[tuple[int, int]], file: int, memory: int) -> None:
     """Raise an error if the largest pages of a row group of Parquet, one of each column, do not fit into memory."""
-    needed = 0
-    for column in map(group.column, range(group.num_columns)):
-        if column.path_in_schema in columns:
-            first = min(filter(None, (column.dictionary_page_offset, column.data_page_offset)), default=0)
-            sizes = _pages(file.fileno(), first, first + column.total_compressed_size)
-            needed += 2 * max(sizes, default=0)
+    needed = sum(2 * max(_pages(file, first, end), default=0) for first, end in group)
     require_room(f"a row group of {where}", needed, memory)
 
 
@@ -105,53 +131,70 @@ def _pages(file: int, place: int, end: int) -> Iterator[int]:
         for length in LENGTHS:
             header = os.pread(file, length, place)
             try:
-                numbers, after = _struct(header, 0)
+                facts, after = _struct(header, 0)
                 break
             except IndexError:
                 if len(header) < length or length == LENGTHS[-1]:
                     return  # it breaks off, as pyarrow will say
-        yield numbers[2]
-        place += after + max(0, numbers[3])
+        yield facts[2]
+        place += after + max(0, facts[3])
 
 
-def _struct(content: bytes, place: int) -> tuple[dict[int, int], int]:
-    """Return the whole numbers of a structure by their fields, and where it ends."""
-    numbers: dict[int, int] = {}
+def _struct(content: bytes, place: int) -> tuple[dict[int, Any], int]:
+    """Return the values of a structure by their fields, and where it ends."""
+    facts: dict[int, Any] = {}
     field = 0
-    while head := content[place]:
-        place += 1
-        if head >> 4:
-            field += head >> 4
-        else:
-            field, place = _number(content, place)
-        kind = head & 15
-        if kind in WHOLE:
-            numbers[field], place = _number(content, place)
-        else:
-            place = _after(content, place, kind)
-    return numbers, place + 1
+    while content[place]:
+        field, kind, place = _field_head(content, place, field)
+        facts[field], place = (kind == TRUE, place) if kind in BOOLEAN else _value(content, place, kind)
+    return facts, place + 1
 
 
-def _after(content: bytes, place: int, kind: int) -> int:
-    """Return where a value ends."""
+def _field_head(content: bytes, place: int, last: int) -> tuple[int, int, int]:
+    """Return the number of the field after the last, its type, and where its value begins."""
+    head, place = content[place], place + 1
+    if head >> 4:
+        return last + (head >> 4), head & 15, place
+    field, place = _number(content, place)
+    return field, head & 15, place
+
+
+def _value(content: bytes, place: int, kind: int) -> tuple[Any, int]:
+    """Return a value, None where nobody asks for it, and where it ends."""
+    if kind in WHOLE:
+        return _number(content, place)
     if kind == STRUCT:
-        return _struct(content, place)[1]
-    if kind == BINARY:
-        length, place = _varint(content, place)
-        return place + length
-    if kind not in LONG:
-        raise ValueError(f"a header of its pages has a value of type {kind}")
-    return place + LONG[kind]
+        return _struct(content, place)
+    if kind in LISTS:
+        count, kind, place = _list_head(content, place)
+        values = []
+        for _ in range(count):
+            value, place = _value(content, place, kind)
+            values.append(value)
+        return values, place
+    if kind != BINARY and kind not in LONG:
+        raise ValueError(f"a description has a value of type {kind}")
+    length, place = _varint(content, place) if kind == BINARY else (LONG[kind], place)
+    content[place + length - 1]  # raises IndexError where it breaks off
+    return content[place : place + length] if kind == BINARY else None, place + length
+
+
+def _list_head(content: bytes, place: int) -> tuple[int, int, int]:
+    """Return how many values a list has, their type, and where the first one begins."""
+    head, place = content[place], place + 1
+    count, place = _varint(content, place) if head >> 4 == 15 else (head >> 4, place)
+    return count, head & 15, place
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
     found = shift = 0
-    while True:
+    while shift < LONGEST:
         byte, place = content[place], place + 1
         found |= (byte & 127) << shift
         shift += 7
         if byte < 128:
             return found, place
+    raise ValueError("a description has a number that never ends")
 
 
 def _number(content: bytes, place: int) -> tuple[int, int]:

@@ -232,7 +232,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
     def __init__(self, place: Path, heading: Heading) -> None:
         import h5py
 
-        self.data, self.before, self.rows = heading.data, _state(heading.data), 0
+        self.place, self.data, self.before, self.rows = place, heading.data, _state(heading.data), 0
         with _writing(self.data):
             shutil.copyfile(self.data, place)
         with reading(self.data, "as AnnData"), h5py.File(place, "r") as file:
@@ -281,10 +281,15 @@ class H5ad(Output, suffixes=[".h5ad"]):
             )
 
     def close(self) -> None:
+        import h5py
+
         try:
             with _writing(self.data):
                 self.file.flush()
                 self.file.close()
+                with h5py.File(self.place, "r") as file:
+                    if f"obsm/{PLACE}" not in file:  # the list of names in obsm was damaged before
+                        raise OSError("they are not found in it again, so that the file is damaged")
         except OSError:
             self._abandon()
             raise
