@@ -262,7 +262,7 @@ def changed(claims: list[Claim]) -> list[dict[str, str]]:
     for group in grouped(claims):
         before, reason = BEFORE.get(group[0].sentence, ("", ""))
         line = in_one_line(group)
-        if before and group[0].method in PAPERS and line["verdict"] != before:
+        if before and group[0].method in PAPERS and {claim.verdict for claim in group} != {before}:
             rows.append({"claim": line["the paper's claim"], "before": before, "now": line["verdict"], "why": reason})
     return rows
 

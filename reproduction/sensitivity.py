@@ -179,7 +179,7 @@ def _insensitive(method: str, parameter: str, by_title: Mapping[str, ByFactor]) 
         good,
         failing_early(good, slowest) if parameter != "K" else (),
         method,
-        f"slowest / fastest {span([*spreads.values()], '.2g')}{among(spreads, len(NAMES))}",
+        f"slowest / fastest {span([*spreads.values()])}{among(spreads, len(NAMES))}",
     )
 
 

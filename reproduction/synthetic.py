@@ -164,7 +164,7 @@ def _starts_alike(results: Results, method: str) -> Claim:
         [ratio <= SIMILAR for ratio in ratios.values()],
         (),
         method,
-        f"largest / smallest loss {claims.span([*ratios.values()])}, {counts} starts{claims.among(ratios, len(NAMES))}"
+        f"largest / smallest loss {claims.span([*ratios.values()], '.3f')}, {counts} starts{claims.among(ratios, len(NAMES))}"
         if losses
         else "",
     )
