@@ -60,6 +60,10 @@ training loss in two thirds of its time. Training losses are those of the best c
 OBJECTIVE = """By the paper's own objective, which keeps the coefficients that were found when each sample was seen, OL
 as recorded ends above Batch under every divergence ({}), whatever its training loss. The other verdicts judge the
 dictionaries, at their best coefficients.
+
+Whether noise is removed from faces depends on how the paper is read. Noise that is the same in all copies of an image
+is part of what is to be learnt, and a dictionary that fits better keeps more of it; noise that is drawn anew for every
+copy is removed. Shadows are in the images themselves, and nothing removes them in either reading.
 """
 
 SILENT = """## Where the paper is silent
@@ -111,7 +115,8 @@ those it is about.
 NOT_RUN_YET = f"""## Not run yet
 
 Rows marked {AGAIN} are to be made again: either they come from the page of 16 November 2026, which kept of a run only
-its end and where it reached Batch's loss, or they are runs of l1 by OL, whose subgradient has changed since. To make
+its end and where it reached Batch's loss, or they are runs of l1 by OL, whose subgradient has changed since. Times of
+such a row and of a newer one are of two sittings, and their ratio is no better than that. To make
 the record whole, give the commands of the sections an `--out` folder named like the file in `reproduction/records`,
 and that folder to `python -m benchmarks.reproduction_page`. Missing, or to be made again:
 """

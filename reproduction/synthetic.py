@@ -158,15 +158,14 @@ def _starts_alike(results: Results, method: str) -> Claim:
     }
     ratios = {title: max(each) / min(each) for title, each in losses.items()}
     counts = claims.span([len(each) for each in losses.values()]) if losses else ""
+    spread = f"{claims.span([*ratios.values()], '.3f')}, {counts} starts" if losses else ""
     return Claim(
         "Different initialisations of {} lead to similar results",
         f"largest / smallest final training loss from {counts} starts: {_each(ratios)}" if losses else claims.NOT_RUN,
         [ratio <= SIMILAR for ratio in ratios.values()],
         (),
         method,
-        f"largest / smallest loss {claims.span([*ratios.values()], '.3f')}, {counts} starts{claims.among(ratios, len(NAMES))}"
-        if losses
-        else "",
+        f"largest / smallest loss {spread}{claims.among(ratios, len(NAMES))}" if losses else "",
     )
 
 
