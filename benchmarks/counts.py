@@ -1,9 +1,10 @@
 """Sparse counts: transform and BatchNMF against the baseline's, and held-out losses against online passes.
 
-    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 ONMF_DATA=FOLDER python -m benchmarks.counts transform | batch | held_out
+    OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 ONMF_DATA=FOLDER python -m benchmarks.counts FIGURE
 
-CPU seconds at one thread. Processes of both trees take turns, and ratios are medians over repetitions or seeds. Cells
-are simulated: 3,000 of 15,000 genes, 4 % of whose entries are not zero.
+FIGURE is transform, batch, held_out, or dense, which is batch for dense data. CPU seconds at one thread. Processes of
+both trees take turns, and ratios are medians over repetitions or seeds. Cells are simulated: 3,000 of 15,000 genes, 4 %
+of whose entries are not zero.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,12 +32,19 @@ TEXTS = ("bbc counts", "bbc tf-idf", "news counts", "news tf-idf")
 REPEATS, ROWS = 5, 2000  # of a transform
 ITERATIONS, NEAR = 400, 1.001  # multiplicative ones, and the share of their loss that is to be reached
 HELD_OUT = 300
+DENSE = {
+    "Yale B": [("kl", 20), ("squared_l2", 20)],
+    "Samson": [("kl", 5)],
+    "piano": [("kl", 10), ("is", 5), ("is", 10)],
+    "planted": [("kl", 10)],
+}
+DENSE_ROWS = 1200
 
 
 def main() -> None:
     """Print a line per data set and number of components."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figure", choices=["transform", "batch", "held_out"])
+    parser.add_argument("figure", choices=["transform", "batch", "held_out", "dense"])
     parser.add_argument("--only", default="", help="names of data sets that contain this")
     parser.add_argument("--base", type=Path, help="a checkout of the baseline; made under build/ if left out")
     parser.add_argument("--seeds", type=int, default=3)
@@ -48,7 +57,8 @@ def main() -> None:
     from benchmarks.referee.times import baseline
 
     with tempfile.TemporaryDirectory() as folder:
-        cases = list(prepared(Path(folder), arguments.figure, arguments.only))
+        made = dense if arguments.figure == "dense" else partial(prepared, figure=arguments.figure)
+        cases = list(made(Path(folder), only=arguments.only))
         base = None if arguments.figure == "held_out" else Worker(arguments.base or baseline())
         now = Worker(ROOT)
         for case in cases:
@@ -107,7 +117,7 @@ def held_out(_: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
     return "against five passes: " + "; ".join(texts)
 
 
-FIGURES = {"transform": transform, "batch": batch, "held_out": held_out}
+FIGURES = {"transform": transform, "batch": batch, "held_out": held_out, "dense": batch}
 
 
 def prepared(folder: Path, figure: str, only: str) -> Iterator[dict[str, Any]]:
@@ -135,6 +145,27 @@ def prepared(folder: Path, figure: str, only: str) -> Iterator[dict[str, Any]]:
             yield case
 
 
+def dense(folder: Path, only: str) -> Iterator[dict[str, Any]]:
+    """Dense data on disk; planted are Poisson counts of ten components."""
+    from benchmarks.data_sets import load_piano, load_samson
+    from reproduction.datasets.matlab import load_yaleb
+
+    rng = np.random.default_rng(0)
+    planted = rng.poisson(20 * rng.gamma(0.5, 1, (2000, 10)) @ rng.gamma(0.5, 1, (10, 200)))
+    load = {
+        "Yale B": lambda: load_yaleb().images,
+        "Samson": lambda: load_samson().pixels,
+        "piano": load_piano,
+        "planted": lambda: planted,
+    }
+    for name in (each for each in DENSE if only in each):
+        X = np.asarray(load[name](), dtype=np.float64)
+        np.save(path := folder / f"{name}.npy", X[np.random.default_rng(1).permutation(len(X))[:DENSE_ROWS]])
+        for divergence, K in DENSE[name]:
+            settings = {"divergence": divergence, "solver": "surrogate"}
+            yield {"name": f"{name} {divergence}", "K": K, "data": str(path), "settings": settings}
+
+
 class Worker:
     """A process with the library of one tree, which answers questions."""
 
@@ -160,7 +191,8 @@ def answer() -> None:
     os.dup2(2, 1)  # whatever is printed must not get among the answers
     for line in sys.stdin:
         question, case = json.loads(line)
-        print(json.dumps(QUESTIONS[question](scipy.sparse.load_npz(case["data"]), case)), file=answers, flush=True)
+        load = np.load if case["data"].endswith(".npy") else scipy.sparse.load_npz
+        print(json.dumps(QUESTIONS[question](load(case["data"]), case)), file=answers, flush=True)
 
 
 def timed_transform(X: Any, case: dict[str, Any]) -> dict[str, float]:
@@ -178,20 +210,21 @@ def multiplicative(X: Any, case: dict[str, Any]) -> dict[str, float]:
     """Seconds and loss of the baseline's batch updates."""
     from onmf import BatchNMF
 
+    settings = {"divergence": case.get("settings", {}).get("divergence", "kl"), "random_state": case["seed"]}
     began = time.process_time()
-    model = BatchNMF(case["K"], max_iter=case["iterations"], tol=0, random_state=case["seed"]).fit(X)
+    model = BatchNMF(case["K"], max_iter=case["iterations"], tol=0, **settings).fit(X)
     return {"seconds": time.process_time() - began, "loss": float(model.history_["loss"][-1])}
 
 
 def coordinate(X: Any, case: dict[str, Any]) -> list[tuple[float, float]]:
-    """Seconds and loss after every iteration of coordinate descent without pseudo-counts."""
+    """Seconds and loss after every iteration of coordinate descent without pseudo-counts, or of second-order steps."""
     from onmf import BatchNMF
 
     course: list[tuple[float, float]] = []
     began = time.process_time()
     look = [lambda progress: course.append((time.process_time() - began, progress.loss))]
     settings = {"max_iter": case["iterations"], "random_state": case["seed"], "callbacks": look}
-    BatchNMF(case["K"], pseudo_counts=0, **settings).fit(X)
+    BatchNMF(case["K"], pseudo_counts=0, **settings, **case.get("settings", {})).fit(X)
     return course
 
 

@@ -24,7 +24,7 @@ from reproduction.datasets.texts import leading_words
 SAMPLES, FEATURES, SHAPE = 2000, 100, 0.5
 RANKS, MEANS = (3, 5, 10, 20), (100, 20, 5, 2)
 NEWS_RANKS = (*range(2, 13), 15, 20, 25, 30, 40)
-WORDS = 2000  # of BBC News, the most frequent ones: dense, all 9635 would take five times as long
+WORDS = 2000  # of BBC News, the most frequent ones
 
 
 def planted(K: int, mean: float, draw: int) -> np.ndarray:

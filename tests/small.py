@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from onmf import OnlineNMF, divergences
 from onmf.divergences import Divergence
@@ -64,3 +65,18 @@ def quick(divergence: Divergence | str = "kl", method: Choice | str = "auto", **
 def start(divergence: Divergence | str, **settings: Any) -> OnlineNMF:
     """A model whose dictionary is the initial one, but for steps too short to see."""
     return quick(divergence, Paper(step=Canonical(a=1e-12), max_iter=20), **settings)
+
+
+def made_dense(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the size of every sparse matrix that is made dense from now on."""
+    sizes = [0]
+    for kind in (scipy.sparse.csr_matrix, scipy.sparse.csr_array, scipy.sparse.csc_matrix):
+        for name in ("toarray", "todense"):
+            usual = getattr(kind, name)
+
+            def counted(self: Any, *given: Any, _usual: Any = usual, **named: Any) -> Any:
+                sizes.append(self.shape[0] * self.shape[1])
+                return _usual(self, *given, **named)
+
+            monkeypatch.setattr(kind, name, counted)
+    return sizes

@@ -18,6 +18,7 @@ from onmf.coefficients.problem import Problem
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
 from onmf.divergences.robust import SMOOTHING
 from onmf.methods.batch import LEAST_FIT, DenseUpdates, factorise
+from onmf.methods.batch_descent import SurrogateUpdates
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
 from onmf.samples import Samples
@@ -76,7 +77,7 @@ def test_the_loss_never_rises(divergence: Divergence, rng: np.random.Generator) 
 @pytest.mark.parametrize("name", BETAS)
 def test_it_follows_scikit_learn_from_the_same_start(name: str, rng: np.random.Generator) -> None:
     X, W = data(80, rng), 1.0 - rng.random((K, F))
-    ours = quick(name, init=W, max_iter=200).fit(X)
+    ours = quick(name, init=W, max_iter=200, solver="multiplicative").fit(X)
     for iterations in (1, 10, 50, 200):
         theirs = NMF(K, init="custom", solver="mu", beta_loss=BETAS[name], max_iter=iterations, tol=0.0)
         with warnings.catch_warnings():
@@ -131,7 +132,8 @@ def test_fit_transform_is_fit_and_transform(divergence: Divergence, rng: np.rand
     X = data(30, rng)
     H = quick(divergence, max_iter=20).fit_transform(X)
     np.testing.assert_array_equal(H, quick(divergence, max_iter=20).fit(X).transform(X))
-    assert quick(divergence, max_iter=200).fit(X).loss(X) < 0.95 * quick(divergence, max_iter=1).fit(X).loss(X)
+    few, many = (quick(divergence, max_iter=each, solver="multiplicative").fit(X).loss(X) for each in (1, 200))
+    assert many < 0.95 * few
 
 
 @and_a_small_alpha
@@ -164,23 +166,71 @@ def test_zeros_of_the_initial_dictionary_stay(rng: np.random.Generator) -> None:
     X, W = data(30, rng), rng.random((K, F))
     W[0] = 0
     for divergence in examples():
-        model = quick(divergence, init=W, max_iter=20).fit(X)
+        model = quick(divergence, init=W, max_iter=20, solver="multiplicative").fit(X)
         assert np.isfinite(model.history_["loss"]).all(), divergence
         assert model.components_[0].max() <= 1e-7
 
 
 def test_convergence_is_told_as_it_is(rng: np.random.Generator) -> None:
     X = data(50, rng)
-    model = BatchNMF(K, tol=1e-4, random_state=0).fit(X)
+    model = BatchNMF(K, tol=1e-4, random_state=0, solver="multiplicative").fit(X)
     course = model.history_["loss"]
     assert model.converged_
     assert len(course) == model.n_iter_ + 1
     assert course[-11] - course[-1] <= 1e-4 * course[-11] < course[-12] - course[-2]
     assert model.history_["samples"].tolist() == [50 * i for i in range(model.n_iter_ + 1)]
     with pytest.warns(ConvergenceWarning, match="still falls by more than tol=1e-05"):
-        model = BatchNMF(K, max_iter=12, random_state=0).fit(X)
+        model = BatchNMF(K, max_iter=12, random_state=0, solver="multiplicative").fit(X)
     assert not model.converged_
     assert model.n_iter_ == 12
+
+
+# Second-order steps
+
+
+@pytest.mark.parametrize("name", ["kl", "hellinger", "squared_l2", "beta:1.5", "is"])
+def test_second_order_steps_never_raise_the_loss_and_get_as_low_as_multiplicative_ones(
+    name: str, rng: np.random.Generator
+) -> None:
+    X = rng.poisson(5 * data(120, rng)) + 1.0
+    low = quick(name, solver="multiplicative", max_iter=300).fit(X).history_["loss"][-1]
+    loss = quick(name, solver="surrogate", max_iter=40).fit(X).history_["loss"]
+    assert (np.diff(loss) <= 1e-12 * loss[:-1]).all()
+    assert loss[-1] <= 1.001 * low
+
+
+def test_where_a_second_order_step_would_raise_the_loss_a_multiplicative_one_is_made(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = data(60, rng)
+    monkeypatch.setattr(SurrogateUpdates, "_minimum", lambda self, H, W: W[:, ::-1] + 0.3)
+    loss = quick("kl", max_iter=20).fit(X).history_["loss"]
+    assert (np.diff(loss) < 0).all()
+
+
+def test_auto_takes_second_order_steps_for_dense_data_under_convex_divergences(rng: np.random.Generator) -> None:
+    X = data(60, rng)
+
+    def bits(X: Any, solver: str, **settings: Any) -> np.ndarray:
+        settings = {"divergence": "kl", "max_iter": 4, "solver": solver} | settings
+        return quick(**settings).fit(X).components_
+
+    for given, settings in [(X, {}), (scipy.sparse.csr_matrix(X), {}), (X, {"divergence": "squared_l2"})]:
+        assert np.array_equal(bits(given, "auto", **settings), bits(X, "surrogate", **settings))
+    for settings in ({"divergence": "is"}, {"divergence": "huber"}, {"l2_coefficients": 0.1}, {"n_components": 90}):
+        assert np.array_equal(bits(X, "auto", **settings), bits(X, "multiplicative", **settings))
+    with pytest.raises(ValueError, match="takes no penalties; use 'multiplicative'"):
+        bits(X, "surrogate", l2_coefficients=0.1)
+
+
+def test_second_order_steps_count_samples_by_weight_and_keep_fixed_components(rng: np.random.Generator) -> None:
+    X, W, fixed = data(40, rng), rng.random((K - 1, F)) + 0.01, rng.uniform(0.1, 0.9, (1, F))
+    weights = rng.integers(1, 4, len(X))
+    given: dict[str, Any] = {"init": W, "fixed": fixed, "max_iter": 6}
+    weighted = quick("kl", **given).fit(X, sample_weight=weights)
+    copied = quick("kl", **given).fit(np.repeat(X, weights, axis=0))
+    assert np.array_equal(weighted.components_[:1], fixed)
+    assert weighted.history_["loss"] == pytest.approx(copied.history_["loss"], rel=1e-2)
 
 
 def test_a_callback_sees_every_iteration_and_may_end_the_fit(rng: np.random.Generator) -> None:

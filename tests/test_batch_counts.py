@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 from onmf import BatchNMF, OnlineNMF
 from onmf._support import threads
 from onmf.divergences import get
-from onmf.methods.batch import CoordinateUpdates, factorise
+from onmf.methods.batch import factorise
+from onmf.methods.batch_descent import CoordinateUpdates
 from onmf.model.sets import Box, DictionarySet
 from onmf.samples import Samples
 
@@ -64,15 +65,13 @@ def test_auto_takes_coordinate_descent_for_counts_however_they_are_stored(rng: n
     expected = quick().fit(X).components_
     for stored in (X, X.toarray(), X.tocsc()):
         np.testing.assert_array_equal(quick(solver="auto").fit(stored).components_, expected)
-    others: list[tuple[Any, dict[str, Any]]] = [
-        (X.toarray() + 0.5, {}),
-        (X, {"divergence": "squared_l2"}),
-        (X, {"l1_coefficients": 0.1}),
+    others: list[tuple[Any, dict[str, Any], str]] = [
+        (X.toarray() + 0.5, {}, "surrogate"),
+        (X, {"divergence": "squared_l2"}, "multiplicative"),
+        (X, {"l1_coefficients": 0.1}, "multiplicative"),
     ]
-    for data, settings in others:
-        models = (
-            quick(solver=solver, max_iter=15, tol=0, **settings).fit(data) for solver in ("auto", "multiplicative")
-        )
+    for data, settings, expected in others:
+        models = (quick(solver=solver, max_iter=15, tol=0, **settings).fit(data) for solver in ("auto", expected))
         np.testing.assert_array_equal(*(model.components_ for model in models))
 
 
@@ -141,7 +140,7 @@ def test_convergence_is_told_over_three_sweeps(rng: np.random.Generator) -> None
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"solver": "newton"}, "solver must be one of auto, multiplicative, coordinate; got 'newton'"),
+        ({"solver": "newton"}, "solver must be one of auto, multiplicative, coordinate, surrogate; got 'newton'"),
         ({"divergence": "is"}, "solver='coordinate' takes no is, only kl and alpha > 0; use 'multiplicative'"),
         ({"l2_coefficients": 0.1}, "solver='coordinate' takes no penalties; use 'multiplicative'"),
         ({"missing": "nan"}, "solver='coordinate' takes no missing or weighted entries; use 'multiplicative'"),

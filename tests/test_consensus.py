@@ -16,6 +16,7 @@ from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
 from onmf.selection.consensus import clustered, neighbour_distances
 from onmf.selection.rank import FitProgress
+from tests.small import made_dense
 
 PLANTED = 5
 CELLS = examples.cells(300, 120, PLANTED, depth=500)
@@ -56,6 +57,13 @@ def test_the_steadiest_component_comes_first_and_the_scores_are_of_all_component
     assert found.sizes.sum() == round(found.kept * 5 * (PLANTED + 1))
     assert found.stabilities[-1] < 0.5 < found.stabilities[0]
     assert found.stabilities.min() <= found.stability <= found.stabilities.max()
+
+
+def test_sparse_counts_are_not_made_dense(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    counts = sp.random(600, 2000, 0.02, format="csr", random_state=0, data_rvs=lambda n: rng.poisson(2, n) + 1.0)
+    sizes = made_dense(monkeypatch)
+    consensus(counts, 2, 2, threshold=2.0, random_state=0)
+    assert max(sizes) <= 120 * counts.shape[1]  # of the samples that an exchange of components is made of
 
 
 def test_a_seed_makes_the_consensus_repeatable() -> None:

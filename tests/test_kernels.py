@@ -450,7 +450,7 @@ def test_sampled_products_are_the_dense_ones_at_the_non_zeros(rng: np.random.Gen
 @every_order
 @pytest.mark.parametrize("l2", [0.0, 2.0])
 @pytest.mark.parametrize("K", [1, 4])
-def test_multiplicative_steps_are_those_of_the_formula(
+def test_multiplicative_steps_are_those_of_the_formula_and_have_their_fits(
     rng: np.random.Generator, order: float, K: int, l2: float, dtype: type
 ) -> None:
     X = counts(rng, 7, 9, dtype)
@@ -463,8 +463,10 @@ def test_multiplicative_steps_are_those_of_the_formula(
         expected = np.clip(expected * (ratio @ W.T / below) ** exponent, low, high)
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
-    multiplicative_steps(X, found, Wt, mass, penalties.astype(dtype), order, l2, low, high, 3, 0, 7)
+    fits, entries = np.empty(X.nnz, dtype), X.tocoo()
+    multiplicative_steps(X, found, Wt, mass[None], penalties.astype(dtype), fits, order, l2, low, high, 3, 0, 7)
     assert found.dtype == dtype
+    np.testing.assert_allclose(fits, (expected @ W)[entries.row, entries.col], rtol=digits(dtype))
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
     assert (found == dtype(low)).any()  # the sample without words
 
@@ -477,7 +479,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
     losses = []
     for _ in range(6):
         losses.append(Alpha(float(order)).value(X.toarray(), H @ W))
-        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1), np.zeros(7)
+        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1)[None], np.zeros(7), np.empty(X.nnz)
         multiplicative_steps(*arrays, order, 0.0, 1e-8, 1e8, 1, 0, 7)
     assert (np.diff(losses, axis=0) <= 1e-12).all()
     assert losses[-1].sum() < losses[0].sum()
@@ -486,7 +488,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
 def test_multiplicative_steps_change_the_rows_they_are_given_and_no_others(rng: np.random.Generator) -> None:
     X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
     whole, some = H.copy(), H.copy()
-    numbers = Wt.sum(axis=0), rng.random(7), 1.0, 0.3, 1e-8, 1e8, 2
+    numbers = Wt.sum(axis=0)[None], rng.random(7), np.empty(X.nnz), 1.0, 0.3, 1e-8, 1e8, 2
     multiplicative_steps(X, whole, Wt, *numbers, 0, 7)
     multiplicative_steps(X, some, Wt, *numbers, 2, 5)
     np.testing.assert_array_equal(some[2:5], whole[2:5])
@@ -533,7 +535,8 @@ def test_dividing_averages_divides_and_keeps_the_floor(rng: np.random.Generator,
     averaged = 0.7 * N[rows] + 0.4 * Wt[rows] ** order * news
     expected = np.maximum((averaged / D) ** (1 / order), 0.2)
     out = np.full((2, 4, K), -1, dtype=dtype)
-    arrays = (a.astype(dtype) for a in (N[rows], news, Wt[rows], D, low[rows]))
+    out[0] = news
+    arrays = (a.astype(dtype) for a in (N[rows], Wt[rows], D, low[rows]))
     largest = np.full(K, 9, dtype=dtype)
     divide(*arrays, *out, largest, 0.7, 0.4, order)
     np.testing.assert_allclose(out[0], averaged, rtol=digits(dtype))
@@ -588,8 +591,9 @@ def misfits() -> dict[str, tuple[object, str]]:
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
         sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "high": np.inf}
         | {"first": 4, "sweeps": 1},
-        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "l1": f(4)}
-        | {"order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1, "first": 0, "last": 4},
+        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f((1, 3)), "l1": f(4)}
+        | {"fits": f(X.nnz), "order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1}
+        | {"first": 0, "last": 4},
         multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
         | {"ratios": f(X.nnz), "order": 1.0, "least": 0.0, "first": 0, "last": 4},
         coordinate_descent: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f((1, 3)), "high": f((4, 3))}
@@ -599,7 +603,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         | {"low": 0.0, "high": 1.0, "prior": 0.0, "fixed": 0, "first": 0, "last": 4},
         accumulate: {"X": X, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0},
         gather: {"columns": X.tocsc().T, "entries": entries, "H": f((4, 3)), "out": f((6, 3)), "first": 0, "last": 6},
-        divide: {"N": f((6, 3)), "news": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6), "averaged": f((6, 3))}
+        divide: {"N": f((6, 3)), "Wt": f((6, 3)), "D": f(3), "low": f(6), "averaged": f((6, 3))}
         | {"weights": f((6, 3)), "largest": f(3), "keep": 1.0, "gain": 1.0, "order": 1.0},
     }
     fitting[gather]["columns"].data = np.arange(X.nnz)
@@ -630,8 +634,8 @@ def misfits() -> dict[str, tuple[object, str]]:
         (sweep, {"A": f((5, 5))}, {"b": f((2, 5))}, {"W": f((3, 8))}, {"low": f(5)}, {"unit": f((3, 1))}),
         (sweep, {"first": 5}, {"first": -1}, {"low": single(9)}),
         (sweep, {"A": f((3, 3)), "first": 5}, {"A": f((3, 3)), "first": -1}),
-        (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
-        (multiplicative_steps, {"l1": f(3)}, {"first": -1}, {"last": 5}),
+        (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f((2, 3))}, {"H": single(4, 3)}),
+        (multiplicative_steps, {"l1": f(3)}, {"fits": f(3)}, {"first": -1}, {"last": 5}),
         (multiplicative_iteration, {"H": f((5, 3))}, {"fits": f(2)}, {"ratios": f(2)}, {"first": -1}, {"last": 5}),
         (coordinate_descent, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f((2, 3))}, {"high": f((3, 3))}),
         (coordinate_descent, {"reach": f((3, 3))}, {"tolerance": f(3)}, {"converged": np.zeros(3, bool)}, {"last": 5}),
@@ -639,7 +643,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         (accumulate, {"H": f((3, 3))}, {"out": f((6, 2))}, {"out": f((3, 3)), "first": 4}, {"first": -1}),
         (accumulate, {"entries": single(X.nnz)}, {"entries": entries[1:]}),
         (gather, {"H": f((3, 3))}, {"out": f((5, 3))}, {"entries": entries[1:]}, {"first": -1}, {"last": 7}),
-        (divide, {"news": f((5, 3))}, {"Wt": f((6, 2))}, {"weights": f((5, 3))}, {"D": f(6)}, {"low": f(3)}),
+        (divide, {"N": f((5, 3))}, {"Wt": f((6, 2))}, {"weights": f((5, 3))}, {"D": f(6)}, {"low": f(3)}),
     ]
     cases = {
         f"{kernel.__name__}, {' '.join(f'{name} {np.shape(value) or value}' for name, value in changed.items())}": (

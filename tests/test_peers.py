@@ -102,6 +102,14 @@ def test_sparse_samples_come_with_sorted_indices():
     assert abs(usable.X - X[np.asarray(X.sum(axis=1)).ravel() > 0]).max() == 0
 
 
+def test_samples_of_itakura_saito_have_no_zeros():
+    X = np.random.default_rng(5).poisson(1.0, (30, 10)).astype(float)
+    usable = Samples(X, X, 3, "is").usable()
+    assert (X == 0).any()
+    assert usable.X.min() > 0
+    np.testing.assert_array_equal(usable.X[usable.X >= 1], X[X.sum(axis=1) > 0][usable.X >= 1])
+
+
 @pytest.fixture
 def once(monkeypatch):
     monkeypatch.setattr(worker, "REPEATS", 1)
@@ -124,7 +132,7 @@ def test_a_small_benchmark_ends_with_a_record_for_each_and_ours_ahead():
             assert [point["passes"] for point in curve if point["passes"]] == [1, 2]
             assert all(point["solved"] for point in curve)
         assert record["peak_mib"] >= 0
-    assert set(records[1]["curves"]) == {"0.7", "0.9", "0.95", "0.99"}
+    assert set(records[1]["curves"]) == {"0.7", "0.9", "0.99"}
     seconds = [point["seconds"] for point in records[0]["curves"][""]]
     assert seconds == sorted(seconds)
     assert max(found.loss_ratios(MINIBATCH, 1)) < 1
@@ -138,11 +146,22 @@ def test_contestants_start_from_the_given_dictionary_and_leave_the_task_as_it_wa
     task = worker.task_of(samples, "nndsvda", 0, 1)
     X, W0 = samples.X.copy(), task.W0.copy()
     for name, entry in CONTESTANTS.items():
-        if entry.missing() is None and entry.serves("squared_l2", False) and name != "onmf-paper":
+        if entry.missing() is None and entry.serves("squared_l2", False):
             curves = worker.result(entry, samples, task, [1], 60.0)["curves"]
             assert all([point["passes"] for point in curve].count(1) == 1 for curve in curves.values()), name
             np.testing.assert_array_equal(task.source.X, X, err_msg=name)
             np.testing.assert_array_equal(task.W0, W0, err_msg=name)
+
+
+@pytest.mark.usefixtures("once")
+def test_multiplicative_updates_of_all_libraries_end_at_the_same_loss():
+    whole = SOURCES["cells"].samples("kl", "small", 0)
+    samples = replace(whole, X=whole.X[:200], held_out=whole.held_out[:50])
+    names = ("onmf-multiplicative", "sklearn-batch", "nmf-rs")
+    records = [record_of(name, samples) for name in names if CONTESTANTS[name].missing() is None]
+    losses = [point["loss"] for record in records for point in record["curves"][""]]
+    assert len(losses) >= 2
+    assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-9)
 
 
 def point(loss, seconds, passes=None):
@@ -167,6 +186,7 @@ def test_the_report_tells_who_passes_whom_and_where_we_lose(tmp_path):
     assert not rows["time to MiniBatchNMF's best one-pass loss / its time ≤ 1/10"].reached
     assert rows["loss after one pass / MiniBatchNMF's best < 1"].reached
     assert "loss after five passes / sklearn-partial_fit's | 1.333" in tables.lost([found])
+    assert "| the paper's synthetic set | kl | 0.62 | 0.50 |" in tables.headlines([found])
     (tmp_path / "threads.json").write_text(json.dumps({"yaleb": [1.0, 0.6, 1.1]}))
     assert [figure.measured for figure in report.thread_figures(tmp_path)] == ["0.92", "1.67"]
     text = report.page(records, tmp_path, [])
@@ -186,3 +206,11 @@ def test_no_two_runs_share_a_file():
     runs = list(plan(list(SOURCES), list(CONTESTANTS), ["uniform", "nndsvda", "own"], ["1", "all"], [0, 1, 2]))
     assert len({run.name for run in runs}) == len(runs)
     assert {run.contestant for run in runs} == set(CONTESTANTS)
+    assert {run.seed for run in runs if run.start != "uniform" or run.threads == "all"} == {0}
+    fit = [run for run in runs if run.data == "cells" and run.contestant == "sklearn-fit" and run.threads == "1"]
+    assert {(run.start, run.seed): run.passes for run in fit} == {
+        ("uniform", 0): 5,
+        ("uniform", 1): 1,
+        ("uniform", 2): 1,
+        ("own", 0): 1,
+    }

@@ -23,7 +23,7 @@ from onmf.samples import Samples
 from onmf.selection.holdout import HoldoutMask
 from onmf.selection.rank import FitProgress, _judged, _suited, _turned, stability
 from tests.conftest import example_id
-from tests.small import EXAMPLES
+from tests.small import EXAMPLES, made_dense
 
 PLANTED = 4
 rng_ = np.random.default_rng(0)
@@ -181,6 +181,44 @@ def test_what_sparse_data_know_is_judged_as_that_of_dense_data_is() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
+def test_sparse_counts_are_held_out_learnt_from_and_judged_without_being_made_dense(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = sp.random(1500, 3000, 0.01, format="csr", random_state=0, data_rvs=lambda n: rng_.poisson(2, n) + 1.0)
+    largest = made_dense(monkeypatch)
+    found = select_rank(counts, (2, 3), **QUICK)
+    assert max(largest) <= 120 * counts.shape[1]  # of the samples that an exchange of components is made of
+    assert found.losses == pytest.approx(select_rank(counts.toarray(), (2, 3), **QUICK).losses, abs=0)
+
+
+@pytest.mark.parametrize("divergence", ["kl", "hellinger"])
+def test_zeros_that_are_not_stored_are_known_or_held_out_as_in_dense_data(divergence: str) -> None:
+    counts = sp.csr_matrix(np.where(np.quantile(X, 0.9) < X, X, 0))
+    speckle, rows = HoldoutMask(0.2, 3, sparse=True), np.arange(400)
+    seen, held_out = speckle.split(rows, counts)
+    there = held_out.entry_weights.toarray() > 0
+    assert abs(there.mean() - 0.2) < 0.02
+    assert np.array_equal(seen.entry_weights.toarray() > 0, ~there)
+    assert np.array_equal(held_out.matrix.toarray(), np.where(there, counts.toarray(), 0))
+    assert seen.weight_sums(axis=0) == pytest.approx((~there).sum(axis=0))
+    assert seen.weight_sums(axis=1) == pytest.approx((~there).sum(axis=1))
+    start = rng_.uniform(0.1, 1, (3, 30))
+    model = OnlineNMF(3, divergence=divergence, method="em", init=start, random_state=0, max_passes=2)
+    dense = [Samples(counts.toarray(), 1.0 * part, None, "missing") for part in (~there, there)]
+    found = []
+    for one, other in ([seen, held_out], dense):
+
+        class Given(Batches):
+            def _numbered(self, size: int, on_bad: Any, first: int, batch: Samples = one) -> Any:
+                yield rows, batch
+
+        model.fit(Given([X]))
+        found.append((model.components_, model._inference().coefficients(one)))
+        found[-1] += (model._inference().held_out_losses(one, other),)
+    for sparse, whole in zip(*found, strict=True):
+        assert sparse == pytest.approx(whole, rel=1e-3, abs=1e-4 * float(whole.max()))
+
+
 def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_not() -> None:
     speckle, model = HoldoutMask(0.1, 0), OnlineNMF(3, random_state=0).fit(X)
     twice = [np.arange(400), np.arange(100)]
@@ -208,13 +246,14 @@ def test_samples_count_by_their_weights_and_those_of_which_nothing_is_known_do_n
 def test_sparse_counts_are_learnt_by_em_and_huber_has_one_delta_for_all_ranks() -> None:
     few = sp.random(300, 40, 0.05, random_state=0, format="csr")
     speckle, settings = HoldoutMask(0.1, 0), {"method": "auto:tau=50"}
-    assert _suited(settings, [2, 3], Rows(few), speckle) == {"method": EM(tau=50)}
-    assert _suited(settings, [2, 3], Rows(X + 1), speckle) == {}
-    assert _suited({"method": "surrogate"}, [2, 3], Rows(few), speckle) == {}
-    found = _suited({"divergence": "huber"}, [2, 3], Rows(X), speckle)["divergence"]
+    assert _suited(settings, [2, 3], Rows(few), speckle) == ({"method": EM(tau=50)}, True)
+    assert _suited(settings, [2, 3], Rows(X + 1), speckle) == ({}, False)
+    assert _suited({"method": "surrogate"}, [2, 3], Rows(few), speckle) == ({}, False)
+    assert _suited({"method": "em"}, [2, 3], Rows(few.toarray()), speckle) == ({}, True)
+    found = _suited({"divergence": "huber"}, [2, 3], Rows(X), speckle)[0]["divergence"]
     assert not found.adaptive
     assert found.delta > 0
-    assert _suited({"divergence": "huber:0.5"}, [2, 3], Rows(X), speckle) == {}
+    assert _suited({"divergence": "huber:0.5"}, [2, 3], Rows(X), speckle) == ({}, False)
 
 
 # What is said of it

@@ -35,6 +35,7 @@ from onmf.insight.report.advice import advice
 from onmf.insight.report.assessment import MOST_STRETCHES, RandomSample, Stretches, assess
 from onmf.insight.report.views import Terms
 from onmf.learner import Usage
+from tests.small import made_dense
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</td><script>alert(1)</script>&'\""
@@ -624,6 +625,24 @@ def test_a_loss_falls_by_all_of_itself_at_most() -> None:
     samples = np.arange(1.0, 41.0)
     curve = LossCurve.of({"loss": np.geomspace(1.0, 1e-6, 40), "samples": samples, "seconds": samples})
     assert 0.5 < (curve.still_falls or 0) <= 1
+
+
+@pytest.mark.parametrize("divergence", ["kl", "hellinger"])
+def test_the_fit_of_sparse_counts_is_assessed_without_making_them_dense(
+    divergence: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    counts = scipy.sparse.random(
+        600, 2000, 0.02, format="csr", random_state=0, data_rvs=lambda n: rng.poisson(2, n) + 1.0
+    )
+    model = OnlineNMF(3, divergence=divergence, random_state=0).fit(counts)
+    whole = assess(model, Rows(counts.toarray()), "dense")
+    shown = charts._entries(whole)[0]
+    sizes = made_dense(monkeypatch)
+    found = assess(model, Rows(counts), "sparse")
+    assert np.array_equal(charts._entries(found)[0], shown)
+    assert max(sizes) <= 300 * charts.COLUMNS  # entries that are drawn
+    assert found.single == pytest.approx(whole.single, rel=1e-9)
+    assert found.gain == pytest.approx(whole.gain, rel=1e-3)
 
 
 def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:

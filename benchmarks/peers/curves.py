@@ -10,24 +10,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.peers.contestants import CONTESTANTS
 from benchmarks.peers.data import STARTS
 from benchmarks.peers.results import Comparison, Record
 
 COLOURS = {
     "onmf": "#c1121f",
-    "onmf-surrogate": "#f77f00",
-    "onmf-em": "#7b2cbf",
-    "onmf-paper": "#e5989b",
-    "onmf-lefevre": "#2a9d8f",
-    "onmf-guan": "#d4a017",
-    "onmf-wang": "#00b4d8",
+    "onmf-float32": "#f77f00",
+    "onmf-reservoir": "#7b2cbf",
     "onmf-batch": "#e07a5f",
+    "onmf-multiplicative": "#e5989b",
     "sklearn-partial_fit": "#457b9d",
     "sklearn-fit": "#90b8d0",
     "sklearn-dictionary": "#6a994e",
     "spams": "#333333",
     "gensim": "#b08968",
-    "batch": "#999999",
+    "sklearn-batch": "#999999",
+    "nmf-rs": "#2a9d8f",
 }
 COLUMNS = 4
 
@@ -65,7 +64,7 @@ def _panel(panel: Axes, case: Comparison) -> None:
             if points:
                 ours = name.startswith("onmf")
                 style = {"lw": 1.8 if name == "onmf" else 1.1, "zorder": 3 if ours else 2}
-                marker = "*" if name.endswith("batch") else "o" if len(points) <= 2 else None
+                marker = "*" if CONTESTANTS[name].most_passes == 1 else "o" if len(points) <= 2 else None
                 panel.plot(*zip(*points, strict=True), color=colour, label=name, marker=marker, ms=4, **style)
     panel.set(xscale="log", yscale="log", title=f"{case.data}, {case.divergence}", xlabel="seconds")
     # Losses often span less than a decade, where a logarithmic axis would have no label at all.

@@ -1,7 +1,8 @@
-"""Which runs are made: every contestant that serves, on every data set, from every start, with every seed.
+"""Which runs are made: every contestant that serves, on every data set, from every start.
 
-To save hours, runs on all cores are made from the uniform start only, by the contestants for which they say something,
-and those from NNDSVDa, a start without chance, with the first seed only.
+To save hours, only the uniform start is run with every seed, and the peers make more than one pass only from there and
+with the first seed; slow ones run nowhere else. Runs on all cores are of one pass, from the uniform start with the
+first seed, on some data sets, by the contestants for which they say something.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from itertools import product
 from benchmarks.peers.contestants import CONTESTANTS
 from benchmarks.peers.data import SOURCES
 
+ON_ALL_CORES = ("synthetic", "synthetic_wide", "cells", "news_counts", "yaleb")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -25,11 +28,12 @@ class Run:
     threads: str  # "1" or "all"
     contestant: str
     seed: int
+    passes: int  # at most
 
     @property
     def name(self) -> str:
         """The name of its file, without the suffix."""
-        return "-".join(str(value) for value in dataclasses.astuple(self))
+        return "-".join(str(value) for value in dataclasses.astuple(self)[:-1])
 
 
 def plan(
@@ -39,13 +43,18 @@ def plan(
     for source in (SOURCES[name] for name in data):
         for divergence in source.divergences:
             for count, start, seed in product(threads, starts, seeds):
-                if start not in source.starts or (count == "all" and start != "uniform"):
+                plain = start == "uniform" and seed == seeds[0]
+                if start not in source.starts or (start != "uniform" and seed != seeds[0]):
                     continue
-                if start == "nndsvda" and seed != seeds[0]:
+                if count == "all" and not (plain and source.name in ON_ALL_CORES):
                     continue
                 for contestant in (CONTESTANTS[name] for name in contestants):
                     suits = start in contestant.starts and source.name in (contestant.only_on or data)
                     suits = suits and (count == "1" or contestant.threaded)
+                    suits = suits and (plain or not contestant.first_seed_only)
                     suits = suits and contestant.name in (source.rivals or contestants)
                     if suits and contestant.serves(divergence, source.sparse):
-                        yield Run(source.name, divergence, start, count, contestant.name, seed)
+                        peer = not contestant.name.startswith("onmf")
+                        once = count == "all" or (peer and not plain)
+                        passes = 1 if once else source.passes
+                        yield Run(source.name, divergence, start, count, contestant.name, seed, passes)

@@ -14,6 +14,7 @@ from reproduction.contest import seconds_to
 
 Record = dict[str, Any]
 OURS = "onmf"
+OUR_BATCH = "onmf-batch"
 MINIBATCH = ("sklearn-partial_fit", "sklearn-fit")
 
 
@@ -23,7 +24,6 @@ class Final:
 
     loss: float
     seconds: float
-    wall: float
     variant: str
     psnr: float | None
 
@@ -55,18 +55,23 @@ class Comparison:
         curve = self.records[OURS][seed].get("curves", {"": []})[""]
         return seconds_to(curve, "loss", loss)
 
-    def pairs(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> Iterator[Pair]:
-        """(seed, ours, theirs) where both have come to the end of so many passes, which may differ."""
+    def pairs(self, peers: str | Iterable[str], passes: int) -> Iterator[Pair]:
+        """(seed, ours, theirs) where both have come to the end of so many passes."""
         for seed in self.seeds:
-            ours, theirs = self.final(OURS, seed, passes), self.final(peers, seed, their or passes)
+            ours, theirs = self.final(OURS, seed, passes), self.final(peers, seed, passes)
             if ours is not None and theirs is not None:
                 yield seed, ours, theirs
 
+    def ratios(self, what: str, ours: str, passes: int, theirs: str | Iterable[str], their: int) -> list[float]:
+        """Loss or seconds (``what``) of one contestant over those of another, seed by seed."""
+        both = ((self.final(ours, seed, passes), self.final(theirs, seed, their)) for seed in self.seeds)
+        return [getattr(a, what) / getattr(b, what) for a, b in both if a is not None and b is not None]
+
     def loss_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        return [ours.loss / theirs.loss for _, ours, theirs in self.pairs(peers, passes, their)]
+        return self.ratios("loss", OURS, passes, peers, their or passes)
 
     def seconds_ratios(self, peers: str | Iterable[str], passes: int, their: int | None = None) -> list[float]:
-        return [ours.seconds / theirs.seconds for _, ours, theirs in self.pairs(peers, passes, their)]
+        return self.ratios("seconds", OURS, passes, peers, their or passes)
 
     def passing_ratios(self, peers: str | Iterable[str], passes: int = 1) -> list[float]:
         """Our time to pass their loss after so many passes / their time."""
@@ -81,7 +86,7 @@ def _finals(record: Record | None, passes: int) -> Iterator[Final]:
     for variant, curve in (record or {}).get("curves", {}).items():
         for point in curve:
             if point["passes"] == passes and math.isfinite(point["loss"]):
-                yield Final(point["loss"], point["seconds"], point["wall"], variant, point["psnr"])
+                yield Final(point["loss"], point["seconds"], variant, point["psnr"])
 
 
 def load(folder: Path) -> list[Record]:

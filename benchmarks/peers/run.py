@@ -27,9 +27,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from benchmarks.peers.contestants import CONTESTANTS
 from benchmarks.peers.data import SOURCES, STARTS
 from benchmarks.peers.programme import Run, plan
+from benchmarks.peers.results import OURS
 
 ROOT = Path(__file__).resolve().parents[2]
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON"))
 # The library's defaults were chosen while looking at seeds 0 to 5; a benchmark proper runs on others.
 DEFAULTS = {
     "small": {"seeds": "0", "starts": "uniform", "threads": "1"},
@@ -47,7 +48,7 @@ def source_digest() -> str:
 
 def specification_of(run: Run, size: str, passes: list[int]) -> dict[str, Any]:
     """Everything that identifies a run."""
-    counts = sorted({min(count, SOURCES[run.data].passes) for count in passes})
+    counts = sorted({min(count, run.passes) for count in passes})
     source = source_digest() if run.contestant.startswith("onmf") else ""
     return dataclasses.asdict(run) | {"size": size, "passes": counts, "source": source}
 
@@ -150,7 +151,8 @@ def main() -> None:
     todo = [run for run in runs if not finished(folder / f"{run.name}.json", specification_of(run, size, passes))]
     console.print(f"{len(runs)} runs, {len(runs) - len(todo)} of them already done")
     execute_all(todo, arguments, passes, console)
-    stream(arguments.out, arguments.size)
+    if OURS in names["contestants"]:
+        stream(arguments.out, arguments.size)
 
 
 if __name__ == "__main__":

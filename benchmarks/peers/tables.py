@@ -7,7 +7,8 @@ from statistics import median
 
 from benchmarks.peers.contestants import CONTESTANTS
 from benchmarks.peers.data import STARTS
-from benchmarks.peers.results import OURS, Comparison, Final
+from benchmarks.peers.figures import SPARSE
+from benchmarks.peers.results import MINIBATCH, OUR_BATCH, OURS, Comparison, Final
 
 PASSES = ((1, "one pass"), (5, "five passes"))
 
@@ -57,8 +58,12 @@ def lost(comparisons: list[Comparison]) -> str:
     for case in (case for case in comparisons if case.threads == "1" and OURS in case.records):
         found: list[tuple[str, list[float]]] = []
         for name in (name for name in CONTESTANTS if name in case.records and not name.startswith(OURS)):
-            if name == "batch":
-                found.append(("loss after five passes / batch's", case.loss_ratios(name, 5, 1)))
+            if CONTESTANTS[name].most_passes == 1:
+                found.append((f"loss after five passes / {name}'s", case.loss_ratios(name, 5, 1)))
+                found += [
+                    (f"{OUR_BATCH}: {what} / {name}'s", case.ratios(what, OUR_BATCH, 1, name, 1))
+                    for what in ("loss", "seconds")
+                ]
                 continue
             found += [(f"loss after {word} / {name}'s", case.loss_ratios(name, passes)) for passes, word in PASSES]
             found.append((f"time to {name}'s one-pass loss / its time", case.passing_ratios(name)))
@@ -67,8 +72,56 @@ def lost(comparisons: list[Comparison]) -> str:
     return table(["where", "start", "what", "median"], rows) if rows else "Nowhere in this run."
 
 
+TITLES = {
+    "synthetic": "the paper's synthetic set",
+    "spectrogram_like": "spectrogram-like",
+    "yaleb": "Yale B faces",
+    "samson": "Samson, hyperspectral",
+    "piano": "piano",
+    "cells": "simulated cells, 15,000 genes",
+    "bbc": "BBC News, TF-IDF of 1,000 words",
+    "news_counts": "20 Newsgroups, counts of 10,000 words",
+    "news_tfidf": "20 Newsgroups, TF-IDF of 1,000 words",
+}
+ALL_AT_ONCE = ((OURS, 5, "`OnlineNMF`, five passes"), (OUR_BATCH, 1, "`BatchNMF`"),
+               ("sklearn-batch", 1, "scikit-learn's `NMF`"), ("nmf-rs", 1, "nmf-rs"))  # fmt: skip
+
+
+def headlines(comparisons: list[Comparison]) -> str:
+    """The tables of docs/performance.md: the worst seed of the uniform start; of batch methods, medians."""
+    cases = [case for case in comparisons if (case.start, case.threads) == ("uniform", "1") and case.data in TITLES]
+    dense, sparse, batch = {}, [], []
+    for case in cases:
+        once, title = [_worst(case.loss_ratios(MINIBATCH, 1))], TITLES[case.data]
+        if case.data in SPARSE and case.divergence == "kl":
+            five = [_worst(ratios(MINIBATCH, 5)) for ratios in (case.loss_ratios, case.seconds_ratios)]
+            sparse.append([title, *once, *five])
+            batch.append([title, *(_at_once(case.finals(name, n)) for name, n, _ in ALL_AT_ONCE)])
+        elif case.data not in SPARSE and case.loss_ratios(MINIBATCH, 1):
+            dense.setdefault(title, []).append([case.divergence, *once, _worst(case.passing_ratios(MINIBATCH))])
+    ratio = "our loss after one pass / `MiniBatchNMF`'s"
+    rows = [[title, *(", ".join(cells) for cells in zip(*found, strict=True))] for title, found in dense.items()]
+    return "\n\n".join(
+        (
+            table(["data", "divergence", ratio, "our time to reach its loss / its time"], rows),
+            "On sparse data a pass takes longer to pay off, so that five count, here with one seed:",
+            table(["data, kl", ratio, "after five passes", "our time of five passes / its time"], sparse),
+            "Held-out losses and seconds of batch methods, those of others with 200 multiplicative updates:",
+            table(["data, kl", *(title for *_, title in ALL_AT_ONCE)], batch),
+        )
+    )
+
+
+def _at_once(finals: list[Final]) -> str:
+    return "{} in {} s".format(*_final(finals)) if finals else "–"
+
+
+def _worst(ratios: list[float]) -> str:
+    return (f"{max(ratios):.2f}" if math.isfinite(max(ratios)) else "never") if ratios else "–"
+
+
 def cores(comparisons: list[Comparison]) -> str:
-    """One pass on one thread and on all cores, for contestants that ran both."""
+    """One pass on one thread (processor time) and on all cores (wall time), for contestants that ran both."""
     single = {(case.data, case.divergence, case.start): case for case in comparisons if case.threads == "1"}
     rows = []
     for case in (case for case in comparisons if case.threads == "all"):
@@ -76,7 +129,7 @@ def cores(comparisons: list[Comparison]) -> str:
             one = single.get((case.data, case.divergence, case.start))
             before, after = (each.finals(name, 1) if each else [] for each in (one, case))
             if before and after:
-                seconds = [median(final.wall for final in finals) for finals in (before, after)]
+                seconds = [median(final.seconds for final in finals) for finals in (before, after)]
                 ratio = f"{seconds[0] / seconds[1]:.2f}"
                 rows.append([f"{case.data}, {case.divergence}", name, *(number(each, 3) for each in seconds), ratio])
     return table(["where", "contestant", "s, one thread", "s, all cores", "faster by"], rows) if rows else "Not run."

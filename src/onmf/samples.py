@@ -7,11 +7,44 @@ from typing import Any, Literal
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array, row_sums, some_of
+from onmf._support.arrays import Array, Counts, Mask, row_sums, some_of
 from onmf._support.device_rows import Resident, joined
 from onmf._support.threads import cached_property
 
 FEW_ENTRIES = 0.15  # the density below which a batch counts as sparse, however it is stored
+
+
+class KnownZeros:
+    """Which entries that a sparse X does not store are zeros; the others are missing.
+
+    Rows and features belong to classes, and ``known`` (Q, Q) says of a class of rows and one of features whether their
+    entries are known: a matrix (n, F) of ones and zeros whose products cost what sums over its sides do.
+    """
+
+    def __init__(self, rows: Counts, features: Counts, known: Mask) -> None:
+        self.rows, self.features, self.known = rows, features, known
+
+    def __getitem__(self, rows: Any) -> KnownZeros:
+        return KnownZeros(self.rows[rows], self.features, self.known)
+
+    def __matmul__(self, B: Array) -> Array:
+        F = len(self.features)
+        members = scipy.sparse.csr_matrix((np.ones(F, B.dtype), (self.features, np.arange(F))), (len(self.known), F))
+        return (self.known.astype(B.dtype) @ (members @ B))[self.rows]
+
+    @property
+    def T(self) -> KnownZeros:
+        """The transposed matrix."""
+        return KnownZeros(self.features, self.rows, self.known.T)
+
+    def sum(self, axis: int) -> Array:
+        """Return the number of known entries of each feature (0) or each row (1)."""
+        matrix = self if axis == 1 else self.T
+        return matrix @ np.ones(len(matrix.features))
+
+    def toarray(self) -> Array:
+        """Return all entries, as numbers."""
+        return self.known[np.ix_(self.rows, self.features)].astype(np.float64)
 
 
 class Samples:
@@ -19,7 +52,7 @@ class Samples:
 
     ``matrix`` is an array or a CSR matrix. ``entry_weight`` is None or has one number per value; zero marks a missing
     entry, where any admissible number may stand. ``sample_weight`` is None or has one number per row. ``absent`` says
-    what a sparse matrix does not store: zeros, or missing entries.
+    what a sparse matrix does not store: zeros, missing entries, or both (``KnownZeros``).
     """
 
     def __init__(
@@ -27,15 +60,15 @@ class Samples:
         matrix: Any,
         entry_weight: Array | None = None,
         sample_weight: Array | None = None,
-        absent: Literal["zero", "missing"] = "zero",
+        absent: Literal["zero", "missing"] | KnownZeros = "zero",
     ) -> None:
         self.matrix, self.entry_weight, self.absent = matrix, entry_weight, absent
         # The layout of weights in memory must not move a bit of a sum.
         self.sample_weight = None if sample_weight is None else np.ascontiguousarray(sample_weight)
         self.sparse = not isinstance(matrix, np.ndarray) and bool(scipy.sparse.issparse(matrix))
         # Can entries be missing, or weigh differently?
-        self.masked = entry_weight is not None or (self.sparse and absent == "missing")
-        self.omits_zeros = self.sparse and not self.masked
+        self.masked = entry_weight is not None or (self.sparse and absent != "zero")
+        self.omits_zeros = self.sparse and (not self.masked or isinstance(absent, KnownZeros))
         self.checked = False  # have its entries been found good? Then they are not checked again
         self.shape: tuple[int, int] = matrix.shape
         self.dtype: np.dtype[Any] = matrix.dtype
@@ -80,7 +113,7 @@ class Samples:
     def has_zeros(self) -> bool:
         """Is any entry zero that is not missing?"""
         zeros = self.values == 0
-        if self.masked:
+        if self.masked and not self.omits_zeros:
             return bool(zeros.any() and self.times_entry_weight(zeros).any())
         return bool(zeros.any() or (self.sparse and self.values.size < self.shape[0] * self.shape[1]))
 
@@ -95,11 +128,18 @@ class Samples:
             entry_weight = some_of(entry_weight, rows)
         elif entry_weight is not None:
             entry_weight = self.like(entry_weight)[rows].data
-        part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), self.absent)
+        absent = self.absent if isinstance(self.absent, str) else self.absent[rows]
+        part = Samples(self.matrix[rows], entry_weight, some_of(self.sample_weight, rows), absent)
         part.checked = self.checked
         if "totals" in self.__dict__:
             part.__dict__["totals"] = self.totals[rows]
         return part
+
+    def of_features(self, features: Any) -> Samples:
+        """Return samples with only these features."""
+        weights: Any = None if self.entry_weight is None else self.entry_weights[:, features]
+        weights = weights.data if scipy.sparse.issparse(weights) else weights
+        return Samples(self.matrix[:, features], weights, self.sample_weight, self.absent)
 
     def astype(self, dtype: Any, copy: bool = False) -> Samples:
         """Return the same samples with values and weights of entries in another precision."""
@@ -163,7 +203,7 @@ class Samples:
 
         A sample counts in the profile as often as its weight says.
         """
-        if not self.masked:
+        if not self.masked or self.omits_zeros:  # as zeros, where that is what most are
             return self.matrix
         whole = self.densified()
         size = whole.mean(axis=1)
@@ -212,7 +252,9 @@ class Samples:
 
     @cached_property
     def entry_weights(self) -> Any:
-        """The weights of the entries of a masked X as a matrix, dense or CSR."""
+        """The weights of the entries of a masked X as a matrix: dense, CSR or ``KnownZeros``."""
+        if not isinstance(self.absent, str):
+            return self.absent
         weights = np.ones_like(self.values) if self.entry_weight is None else self.entry_weight
         return self.like(weights)
 
@@ -240,6 +282,21 @@ class Samples:
         """The weighted sum of each sample; do not change it."""
         return row_sums(self.products)
 
+    @cached_property
+    def feature_totals(self) -> Array:
+        """The sum of each feature, by the weights of entries and samples; do not change it."""
+        products = self.matrix_times_sample_weight(self.products.data if self.sparse else self.products)
+        if not self.sparse:
+            return np.asarray(products.sum(axis=0))
+        return np.bincount(products.indices, products.data, self.shape[1]).astype(self.dtype)
+
+    @cached_property
+    def places_by_feature(self) -> Any:
+        """Where the entries of each feature of a sparse X are in ``values``, as a CSR matrix (F, n)."""
+        stored = self.matrix
+        places = np.arange(stored.nnz)
+        return scipy.sparse.csr_matrix((places, stored.indices, stored.indptr), shape=stored.shape).tocsc().T
+
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""
         return self.totals if axis == 1 else np.asarray(self.products.sum(axis=0)).ravel()
@@ -248,7 +305,9 @@ class Samples:
         """Return the sum of the weights of the entries of each feature (0) or each sample (1)."""
         if not self.masked:
             return np.full(self.shape[1 - axis], float(self.shape[axis]), dtype=self.dtype)
-        return row_sums(self.entry_weights) if axis == 1 else np.asarray(self.entry_weights.sum(axis=0)).ravel()
+        if axis == 1 and isinstance(self.absent, str):
+            return row_sums(self.entry_weights)
+        return np.asarray(self.entry_weights.sum(axis=axis)).ravel()
 
     def mean(self, axis: int | None = None) -> Any:
         """Return the weighted mean of all entries, of each feature (0) or each sample (1); zero of nothing."""
@@ -403,6 +462,10 @@ def stacked(parts: list[Any]) -> Any:
         entry_weight = np.concatenate([part.times_entry_weight(np.ones_like(part.values)) for part in blocks])
     if any(part.sample_weight is not None for part in blocks):
         sample_weight = np.concatenate([part.times_sample_weight(np.ones(len(part))) for part in blocks])
-    whole = Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, blocks[0].absent)
+    absent = blocks[0].absent
+    if isinstance(absent, KnownZeros):
+        rows = [part.absent.rows for part in blocks if isinstance(part.absent, KnownZeros)]
+        absent = KnownZeros(np.concatenate(rows), absent.features, absent.known)
+    whole = Samples(stacked([part.matrix for part in blocks]), entry_weight, sample_weight, absent)
     whole.checked = all(part.checked for part in blocks)
     return whole

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.contestants.base import Entry
-from benchmarks.peers.contestants.batch_nmf import BatchNMF, SklearnBatch, iterations
+from benchmarks.peers.contestants.batch_nmf import BatchNMF, Multiplicative, SklearnBatch
 from benchmarks.peers.contestants.dictionary_learning import DictionaryLearning
 from benchmarks.peers.contestants.gensim_nmf import Gensim
 from benchmarks.peers.contestants.minibatch_nmf import FORGET_FACTORS, Fit, PartialFit
+from benchmarks.peers.contestants.nmf_rs import NmfRs
 from benchmarks.peers.contestants.spams import Spams
 from onmf.data import Rows
-from reproduction.contest import OL, Guan, Lefevre, Online, Task, Wang
+from reproduction.contest import Online, Task
 
 
 class Single(Online):
@@ -22,35 +23,24 @@ class Single(Online):
         super().__init__(replace(task, source=Rows(task.source.X.astype(np.float32))), variant)
 
 
-class Paper(OL):
-    """With the canonical ratios for small n too: tau may be 1."""
-
-    least_tau = 1
-
-
-EM = ("kl", "hellinger")  # where "auto" takes em on sparse data
-ONCE = {"starts": ("uniform",), "threaded": False}
+# Batch methods make no passes over a stream: each has one result.
+BATCH: dict[str, Any] = {"from_scratch": True, "most_passes": 1, "threaded": False}
+SMALL = ("synthetic", "spectrogram_like", "yaleb", "piano", "piano_ordered", "samson")
+SLOW: dict[str, Any] = {"starts": ("uniform",), "first_seed_only": True}
 ENTRIES = (
     Entry("onmf", Online),
-    Entry("onmf-surrogate", Online, {"": {"method": "surrogate"}}, divergences=EM, sparse=True, threaded=False,
-          only_on=("text_like", "bbc", "news_tfidf")),
-    Entry("onmf-em", Online, {"": {"method": "em"}}, divergences=EM, sparse=False, threaded=False),
     Entry("onmf-float32", Single, threaded=False, only_on=("synthetic_wide",)),
     Entry("onmf-reservoir", Online, {"": {"reservoir": 256}}, threaded=False, only_on=("piano_ordered",)),
-    # One pass on the data it was made for: elsewhere it takes minutes, and nobody doubts the outcome.
-    Entry("onmf-paper", Paper, most_passes=1, only_on=("synthetic", "yaleb_salt", "yaleb_salt_stream"), **ONCE),
-    Entry("onmf-lefevre", Lefevre, **ONCE),
-    Entry("onmf-guan", Guan, only_on=("synthetic", "yaleb", "samson"), **ONCE),  # it would make sparse data dense
-    Entry("onmf-wang", Wang, **ONCE),
-    Entry("onmf-batch", BatchNMF, from_scratch=True, most_passes=1, starts=("uniform", "own"), threaded=False),
+    Entry("onmf-batch", BatchNMF, **BATCH, starts=("uniform", "own"), sparse=True),
+    Entry("onmf-multiplicative", Multiplicative, **BATCH, **SLOW, sparse=True),
     Entry("sklearn-partial_fit", PartialFit, FORGET_FACTORS),
     Entry("sklearn-fit", Fit, FORGET_FACTORS, from_scratch=True),
-    Entry("sklearn-dictionary", DictionaryLearning, threaded=False),
-    Entry("gensim", Gensim, package="gensim", from_scratch=True, threaded=False),
+    Entry("sklearn-batch", SklearnBatch, **BATCH, **SLOW, only_on=("cells", "bbc", "news_counts", *SMALL)),
+    Entry("sklearn-dictionary", DictionaryLearning, threaded=False, **SLOW),
+    Entry("gensim", Gensim, package="gensim", from_scratch=True, threaded=False, **SLOW),
     Entry("spams", Spams, package="spams", from_scratch=True),
-    # Its iterations are no passes of a stream: it has one point.
-    Entry("batch", SklearnBatch, from_scratch=True, most_passes=1, starts=("uniform", "own"), threaded=False),
-)  # fmt: skip
+    Entry("nmf-rs", NmfRs, package="nmf_rs", **BATCH, **SLOW, only_on=("cells", "bbc", *SMALL)),
+)
 CONTESTANTS = {entry.name: entry for entry in ENTRIES}
 
-__all__ = ["CONTESTANTS", "Entry", "iterations"]
+__all__ = ["CONTESTANTS", "Entry"]

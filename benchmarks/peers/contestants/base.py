@@ -23,7 +23,6 @@ class Entry:
     name: str
     contestant: type[Contestant]
     variants: Mapping[str, Any] = field(default_factory=lambda: {"": None})
-    divergences: tuple[str, ...] = ()  # empty: all that the contestant serves
     sparse: bool | None = None  # on sparse data only, on dense only, or on both
     package: str | None = None  # that has to be installed
     from_scratch: bool = False  # cannot be stopped on the way: one run per number of passes
@@ -31,6 +30,7 @@ class Entry:
     starts: tuple[str, ...] = STARTS
     threaded: bool = True  # worth a second run on all cores
     only_on: tuple[str, ...] = ()  # data sets; empty: all
+    first_seed_only: bool = False
 
     def missing(self) -> str | None:
         """Why the contestant cannot start on this machine; None if it can."""
@@ -39,8 +39,8 @@ class Entry:
 
     def serves(self, divergence: str, sparse: bool) -> bool:
         """Whether it takes part on such data; Itakura-Saito admits no zeros, hence no sparse data."""
-        suits = self.contestant.serves(divergence) and divergence in (self.divergences or (divergence,))
-        return suits and self.sparse in (None, sparse) and not (sparse and divergence == "is")
+        suits = self.contestant.serves(divergence) and self.sparse in (None, sparse)
+        return suits and not (sparse and divergence == "is")
 
 
 def unit_for(task: Task) -> float:

@@ -12,7 +12,7 @@ from benchmarks.peers.contestants.base import BETA, custom_start, unit_for
 from onmf.data import Rows
 from reproduction.contest import Contestant, Recorder, Task
 
-FORGET_FACTORS = {str(factor): factor for factor in (0.7, 0.9, 0.95, 0.99)}
+FORGET_FACTORS = {str(factor): factor for factor in (0.7, 0.9, 0.99)}
 
 
 class PartialFit(Contestant):

@@ -15,6 +15,7 @@ import scipy.sparse
 
 from onmf import divergences
 from onmf.model.units import Units
+from onmf.samples import Samples as OfLibrary
 
 HELD_OUT = 500
 STARTS = ("uniform", "nndsvda", "own")
@@ -37,7 +38,7 @@ class Samples:
         divergence = divergences.get(self.divergence)
         if not divergence.domain.x.includes_zero:
             units = Units(1.0, float(X.mean()))
-            X, held_out = (units.inside(part, divergence)[0] for part in (X, held_out))
+            X, held_out = (units.inside(OfLibrary(part), divergence)[0].matrix for part in (X, held_out))
         return replace(self, X=X, held_out=held_out)
 
 

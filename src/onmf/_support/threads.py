@@ -36,7 +36,7 @@ _learning: dict[int, int] = {}  # the models that learn now, and the block of ea
 
 @cache
 def _controller() -> "ThreadpoolController":
-    from threadpoolctl import ThreadpoolController  # needed by the first computation, not by ``import onmf``
+    from threadpoolctl import ThreadpoolController  # both are needed by the first computation, not by ``import onmf``
 
     return ThreadpoolController()
 

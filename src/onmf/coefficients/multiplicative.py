@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from onmf.model.penalty import NO_PENALTY, Penalty
 from onmf.model.sets import Box, Simplex
 
 ON_SIMPLEX = 5  # steps of Newton's method
+ENOUGH = 6e5  # work of a thread at a time, in products
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,16 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
         order = problem.divergence.alpha_order
         if not problem.X.omits_zeros or order is None:
             return super()._solve_by_blocks(problem, H)
-        H, box = np.ascontiguousarray(H), problem.box
-        arrays = problem.X.matrix, H, problem.Wt, problem.mass, order * problem.l1[:, 0]
+        H, box, fits = np.ascontiguousarray(H), problem.box, np.empty_like(problem.X.values)
+        arrays = problem.X.matrix, H, problem.Wt, np.atleast_2d(problem.mass), order * problem.l1[:, 0], fits
         numbers = order, order * problem.penalty.l2, box.low, box.high, self.max_iter
         threads.each(
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
-            problem.blocks(),
+            threads.by_work(len(H), fits.size / max(len(H), 1) * problem.K * self.max_iter, ENOUGH),
         )
-        return Coefficients.untested(H, self.max_iter)
+        if problem.upper_bounds is not None:  # with which the fits are others
+            return Coefficients.untested(np.minimum(H, problem.upper_bounds), self.max_iter)
+        return replace(Coefficients.untested(H, self.max_iter), Y=fits)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return Coefficients.untested(self.improved(problem, H), self.max_iter)

@@ -149,7 +149,7 @@ class Problem:
         divergence, s = self.divergence, self.slope_at_zero
         if self.Q is not None:  # d(x || 0) is d(x || 2x) here; what rounding takes below zero is zero
             return np.maximum(self.scale + (H * (0.5 * Y - self.products)).sum(axis=1), 0)
-        if self.X.masked if self.X.sparse else self._few:
+        if not self.X.omits_zeros if self.X.sparse else self._few:
             return losses(divergence, self.X, Y)
         if not self.X.sparse:
             return self._by_rows(lambda X, Y: losses(divergence, X, Y), Y)
@@ -453,12 +453,7 @@ def weighted_grams(weights: Array, W: Array) -> Array:
 
     def group(features: slice) -> Array:
         total = np.empty((len(weights), packed), dtype=weights.dtype)
-        for block in threads.blocks(features.stop - features.start, 128):
-            f = slice(features.start + block.start, features.start + block.stop)
-            if block.start == 0:
-                np.matmul(weights[:, f], kernels.gram.pack(W[:, f]).T, out=total)
-            else:
-                total += weights[:, f] @ kernels.gram.pack(W[:, f]).T
+        kernels.gram.weighted_grams(weights, W, total, features.start, features.stop)
         return total
 
     K, F = W.shape

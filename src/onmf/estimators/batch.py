@@ -23,7 +23,8 @@ from onmf.estimators.messages import warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Recipe, Usage, begin
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.learner.update import learn_batch
-from onmf.methods.batch import CoordinateUpdates, Iterate, Updates, factorise, updates_of
+from onmf.methods.batch import Iterate, Updates, factorise, updates_of
+from onmf.methods.batch_descent import CoordinateUpdates, SurrogateUpdates
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionarySet, Sets, Simplex, beside, count, fixed_weights, require_fittable, require_fixed
 from onmf.model.settings import BATCH, ONLINE
@@ -33,7 +34,8 @@ from onmf.model.validation import DataError, require_finite_values
 from onmf.samples import Samples
 
 SOLVERS = next(each.choices for each in BATCH if each.name == "solver")
-FIRST_SAMPLES = 5000  # that coordinate descent begins with, online
+FIRST_SAMPLES = 5000  # that other than multiplicative updates begin with, online
+MOST_COMPONENTS, MOST_MEMORY = 80, 2.0**30  # of second-order steps, whose models have K x K matrices
 PSEUDO_COUNTS = 0.01  # of every feature in every component
 FINE, ROUGH = 1e-5, 3e-2  # tolerances, without and with pseudo-counts
 
@@ -58,8 +60,9 @@ class BatchNMF(NMF):
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
     divergences the loss cannot rise: multiplicative updates minimise a majorant of it (for l1, of a version rounded at
-    the kink by a thousandth of each sample's mean), and coordinate descent lowers it with every step. For data that
-    come as a stream, or are many, see ``OnlineNMF``, which needs fewer passes.
+    the kink by a thousandth of each sample's mean), coordinate descent lowers it with every step, and second-order
+    steps are made only where it falls. For data that come as a stream, or are many, see ``OnlineNMF``, which needs
+    fewer passes.
 
     Parameters
     ----------
@@ -70,14 +73,17 @@ class BatchNMF(NMF):
     init : {"kmeans++", "uniform", "samples", "nndsvda"}, array (K, F) or fitted model, default "kmeans++"
         The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
         ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
-        Coordinate descent begins with an online pass over up to 5,000 samples, unless it is given a dictionary.
+        Other solvers begin with an online pass over up to 5,000 samples, unless they are given a dictionary.
     fixed : array (J, F) or None, default None
         Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
-    solver : {"auto", "multiplicative", "coordinate"}, default "auto"
+    solver : {"auto", "multiplicative", "coordinate", "surrogate"}, default "auto"
         "coordinate" is for sparse counts, text and cells: a sweep of coordinate descent over the coefficients and one
         over the weights in turn, at the non-zeros, under kl, hellinger and alpha > 0 without penalties or missing
-        entries. "auto" takes it for these where less than 15 % of the entries are not zero, and "multiplicative"
-        elsewhere.
+        entries. "surrogate" is for dense data: Newton's step for the coefficients and the minimum of quadratic models
+        of all samples for the weights, under smooth separable divergences, likewise. "auto" takes "coordinate" where
+        less than 15 % of the entries are not zero, "surrogate" for up to 80 components where more are and the
+        divergence is convex and admits zeros (kl, hellinger, squared_l2, beta from 1 to 2, alpha > 0), and
+        "multiplicative" elsewhere. "surrogate" keeps data and K (K + 1) / 2 numbers per feature dense in memory.
     pseudo_counts : float or None, default None
         A Dirichlet prior on the components, for solver "coordinate" under kl: every feature counts in every component
         as if it had been seen this often, in the data's units. None: 0.01, which lowers the loss of samples that were
@@ -86,10 +92,10 @@ class BatchNMF(NMF):
         Iterations at most.
     tol : float or None, default None
         The loss, with penalties and pseudo-counts, has converged when it falls by less than this share of itself over
-        ten iterations, or three of coordinate descent; 0: never. None: 1e-5, and 0.03 with pseudo-counts, as later
-        iterations hardly lower the loss of other samples.
+        ten multiplicative iterations, or three of other solvers; 0: never. None: 1e-5, and 0.03 with pseudo-counts, as
+        later iterations hardly lower the loss of other samples.
     coefficients : {"nonnegative"}, default "nonnegative"
-        Neither solver can keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
+        No solver can keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None
@@ -166,13 +172,14 @@ class BatchNMF(NMF):
         if penalties and divergence.multiplicative_slope is None:
             raise ValueError(f"BatchNMF has no penalties under {divergence.name} with its parameter; use OnlineNMF.")
         C = replace(sets.dictionaries, fixed=count(self.fixed))
-        prior = self._prior(X, divergence, penalties)
+        solver = self._chosen_solver(X, divergence, penalties)
+        prior = self._prior(solver, divergence)
         tol = self.tol if self.tol is not None else ROUGH if prior else FINE
         with threads.learning_alone(self):
             before, started = self._learned, time.perf_counter()
             try:
                 with threads.own_threads():
-                    updates, W, raised = self._begin(X, units, divergence, features, C, prior)
+                    updates, W, raised = self._begin(X, units, divergence, features, C, solver, prior)
                     updates.penalties, state = penalties, State(C.rescale_into(W), C, penalties=penalties)
                     fitted = Fitted(
                         state=state, divergence=divergence, units=units, features=features, raised=raised > 0
@@ -202,22 +209,32 @@ class BatchNMF(NMF):
                 "OnlineNMF(coefficients='simplex'), with as many max_passes as it takes."
             )
 
-    def _prior(self, X: Samples, divergence: Divergence, penalties: Penalties) -> float | None:
-        """Return the pseudo-counts of coordinate descent, None where updates are multiplicative, or raise an error."""
+    def _chosen_solver(self, X: Samples, divergence: Divergence, penalties: Penalties) -> str:
+        """Return the solver that is asked for, or one that suits the data; raise an error if it does not serve them."""
+        both = {"penalties": bool(penalties), "missing or weighted entries": X.masked}
+        smooth = divergence.smooth and divergence.separable and not divergence.robust
         unserved = {
-            f"{divergence.name}, only kl and alpha > 0": divergence.alpha_order is None,
-            "penalties": bool(penalties),
-            "missing or weighted entries": X.masked,
+            "coordinate": both | {f"{divergence.name}, only kl and alpha > 0": divergence.alpha_order is None},
+            "surrogate": both | {f"{divergence.name}, only smooth sums over the entries": not smooth},
         }
-        reason = next((what for what, there in unserved.items() if there), None)
-        if self.solver == "coordinate" and reason:
-            raise ValueError(f"solver='coordinate' takes no {reason}; use 'multiplicative', or OnlineNMF.")
-        chosen = self.solver == "coordinate" or (self.solver == "auto" and not reason and X.mostly_zeros())
-        counts = chosen and divergence.alpha_order == 1
+        reasons = {solver: [why for why, there in each.items() if there] for solver, each in unserved.items()}
+        if reasons.get(self.solver):
+            raise ValueError(f"solver={self.solver!r} takes no {reasons[self.solver][0]}; use 'multiplicative'.")
+        if self.solver != "auto":
+            return self.solver
+        if not reasons["coordinate"] and X.mostly_zeros():
+            return "coordinate"
+        packed = 4 * self.n_components * (self.n_components + 1) * X.shape[1]
+        few = self.n_components <= MOST_COMPONENTS and packed <= MOST_MEMORY
+        convex = divergence.convex and divergence.domain.x.includes_zero  # else there are minima to get stuck in
+        suits = convex and not reasons["surrogate"] and not X.mostly_zeros()
+        return "surrogate" if suits and (few or divergence.curvature_per_sample) else "multiplicative"
+
+    def _prior(self, solver: str, divergence: Divergence) -> float:
+        """Return the pseudo-counts of coordinate descent, zero for other solvers, or raise an error."""
+        counts = solver == "coordinate" and divergence.alpha_order == 1
         if self.pseudo_counts and not counts:
             raise ValueError("pseudo_counts are for solver='coordinate' under kl, without penalties; leave them out.")
-        if not chosen:
-            return None
         return PSEUDO_COUNTS if counts and self.pseudo_counts is None else self.pseudo_counts or 0.0
 
     def _warn_unless_converged(self, tol: float, patience: int) -> None:
@@ -237,7 +254,8 @@ class BatchNMF(NMF):
         divergence: Divergence,
         features: Features,
         C: DictionarySet,
-        prior: float | None,
+        solver: str,
+        prior: float,
     ) -> tuple[Updates, Array, int]:
         """Return the updates, the first dictionary, and how many entries were raised."""
         inside, rng, init = divergence.in_units(units.scale), generators(self.random_state)[0], self.init
@@ -246,15 +264,18 @@ class BatchNMF(NMF):
         if isinstance(init, NMF):
             require_same_features(features, init._fitted.features, model="the model in init")
             init = init.components_[C.fixed :]
-        if prior is None:
-            updates, shown, raised = updates_of(X, units, divergence, inside)
-            shown = Samples(shown.completed(), None, shown.sample_weight)
-        else:
+        box = (self.sets or Sets()).coefficients
+        if solver == "coordinate":
             shown, raised = units.inside(X.sparsified(), divergence)
-            box = (self.sets or Sets()).coefficients
-            updates = CoordinateUpdates(inside, shown, box, C, prior / units.scale)
-            if isinstance(init, str) and C.fixed < self.n_components:
-                return updates, self._learnt_online(X, features, rng), raised
+            updates: Updates = CoordinateUpdates(inside, shown, box, C, prior / units.scale)
+        else:
+            X = X.densified() if solver == "surrogate" else X
+            updates, shown, raised = updates_of(X, units, divergence, inside)
+            if solver == "surrogate":
+                updates = SurrogateUpdates(inside, shown, box, C, updates)
+            shown = Samples(shown.completed(), None, shown.sample_weight)
+        if solver != "multiplicative" and isinstance(init, str) and C.fixed < self.n_components:
+            return updates, self._learnt_online(X, features, rng), raised
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.includes_zero
         first = initial_dictionary(init, shown, K, rng, ratios, fixed)
         return updates, beside(fixed, first.astype(X.dtype, copy=False)), raised

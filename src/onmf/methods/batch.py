@@ -9,7 +9,7 @@ loss of the state that it starts from on its way.
 With penalties these are part of the denominators (``penalised_factor``), weights do not exceed 1, and every component
 is given the size that costs least (``model.penalty``): the objective, loss and penalties, falls.
 
-Sparse counts are learnt from sooner by sweeps of coordinate descent (``CoordinateUpdates``).
+``methods.batch_descent`` has updates that get there sooner, for sparse counts and for dense data.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ import scipy
 from onmf._support import threads
 from onmf._support.arrays import Array, Counts
 from onmf.coefficients import kernels
-from onmf.coefficients.coordinate_descent import CoordinateDescent
 from onmf.coefficients.multiplicative import penalised_factor
 from onmf.coefficients.problem import Problem, component_sums, losses, multiplicative_parts
 from onmf.divergences import Divergence, SquaredL2
 from onmf.divergences.base import TINY, total
 from onmf.model.penalty import NO_PENALTIES, Penalties, resized
-from onmf.model.sets import Box, DictionarySet
 from onmf.model.units import Units
 from onmf.samples import Samples
 
@@ -236,7 +234,7 @@ class DenseUpdates(Updates):
 
         def block(some: slice) -> float:
             X = self.rows(some).densified()
-            return self._summed(losses(self.divergence, X, _fit(H[some], W)), some)
+            return self._summed(losses(self.divergence, X, fitted(H[some], W)), some)
 
         return sum(threads.each(block, self.blocks))
 
@@ -264,7 +262,7 @@ class DenseUpdates(Updates):
         loss, above, below = 0.0, np.zeros_like(W), np.zeros((len(W), 1), dtype=W.dtype)
         for block in blocks:
             X, h = self.rows(block), H[block]
-            Y = _fit(h, W)
+            Y = fitted(h, W)
             P, N = _parts(divergence, X, Y)
             if self.constant is not None:
                 loss += divergence.loss_of_fits(X.matrix, Y, P, N)
@@ -272,7 +270,7 @@ class DenseUpdates(Updates):
                 loss += self._summed(losses(divergence, X, Y), block)
             h *= self._coefficients_factor(h, P @ Wt, mass if N is None else N @ Wt)
             if dictionary:
-                P, N = _parts(divergence, X, _fit(h, W))
+                P, N = _parts(divergence, X, fitted(h, W))
                 h = self._counted(h, block)
                 above += h.T @ P
                 below = below + (h.sum(axis=0)[:, None] if N is None else h.T @ N)
@@ -371,77 +369,13 @@ class StoredUpdates(Updates):
         return sums
 
 
-class CoordinateUpdates(Updates):
-    """Sweeps of coordinate descent over sparse samples, and over their features with the roles exchanged.
-
-    One sweep each in turn: more at a time took longer. Weights do not fall to zero, so that they can rise again.
-    Components are divided by their largest weights, which leaves the fit as it is.
-
-    ``prior`` is a, the pseudo-count of every feature in every component: -a sum log w is then part of the objective,
-    where the weights of a component sum to one. Their sum is kept by its multiplier, F a.
-    """
-
-    patience = 3
-
-    def __init__(self, divergence: Divergence, X: Samples, box: Box, C: DictionarySet, prior: float = 0.0) -> None:
-        super().__init__(divergence, lambda _: X, [slice(0, len(X))], X.sample_weight)
-        self.X, self.box, self.C, self.prior, self.order = X, box, C, prior, divergence.alpha_order or 1.0
-        counted = X.entries_times_sample_weight(np.ones_like(X.values))
-        self.columns = X.like(X.values * counted ** (1 / self.order)).tocsc().T  # see by_weight
-
-    def start(self, W: Array) -> Array:
-        """Return coefficients after a sweep."""
-        return CoordinateDescent(max_iter=1).solve(Problem(self.divergence, self.X, W, self.box)).H
-
-    def objective(self, loss: float, H: Array, W: Array) -> float:
-        """Return the summed loss with the prior."""
-        if not self.prior:
-            return loss
-        free = W[self.fixed :].astype(np.float64)
-        return loss - self.prior * float(np.log(free / free.sum(axis=1, keepdims=True)).sum())
-
-    def iterate(self, H: Array, W: Array, dictionary: bool) -> tuple[float, Array, Array]:
-        """Sweep over the rows for the coefficients, and over the columns for the dictionary."""
-        problem, new, box = Problem(self.divergence, self.X, W, self.box), H.copy(), self.box
-        Y = self._swept(self.X.matrix, new, problem.Wt, problem.mass, box.low, box.high)
-        loss = self._summed(problem.loss(H, Y), slice(None))
-        if not dictionary:
-            return loss, new, W
-        low = self.C.least_mean(len(W))
-        Wt = np.maximum(problem.Wt, low)
-        if self.prior:
-            new *= self._to_unit(Wt, Wt.sum(axis=0))
-        mass = self._counted(new, slice(None)).sum(axis=0)
-        bounds = low * float(Wt.max()), np.inf, self.prior, self.fixed
-        self._swept(self.columns, Wt, new, mass + Wt.dtype.type(self.prior * len(Wt)), *bounds)
-        new *= self._to_unit(Wt, Wt.max(axis=0))
-        return loss, new, np.maximum(Wt, low).T
-
-    def _to_unit(self, Wt: Array, size: Array) -> Array:
-        """Divide components, but for fixed ones, by their sizes in place, and return what multiplies coefficients."""
-        size[: self.fixed] = 1
-        Wt /= size
-        return size
-
-    def _swept(
-        self, X: Any, H: Array, Wt: Array, mass: Array, low: float, high: float, prior: float = 0.0, fixed: int = 0
-    ) -> Array:
-        """Sweep over H in place, and return the fits before."""
-        fits = np.empty_like(X.data)
-        arrays, numbers = (X, H, Wt, mass, fits), (self.order, low, high, prior, fixed)
-        rows = threads.by_work(len(H), X.nnz / len(H) * H.shape[1], 1e5)
-        sweep = kernels.coordinate_descent.coordinate_sweep
-        threads.each(lambda some: sweep(*arrays, *numbers, some.start, some.stop), rows)
-        return fits
-
-
 def _parts(divergence: Divergence, X: Samples, Y: Array) -> tuple[Array, Array | None]:
     """Return P and N by the weights of the entries; N = None stands for ones."""
     P, N = multiplicative_parts(divergence, X, Y)
     return P, X.times_entry_weight(np.ones_like(P)) if N is None and X.masked else N
 
 
-def _fit(H: Array, W: Array) -> Array:
+def fitted(H: Array, W: Array) -> Array:
     """Return HW, kept away from zero."""
     Y = H @ W
     np.maximum(Y, LEAST_FIT[Y.itemsize], out=Y)

@@ -137,18 +137,17 @@ class EM(Accumulating, name="em"):
         X, W, divergence = problem.X, problem.W, problem.divergence
         counted, ratio = X.times_sample_weight(H), ratios(problem, Y)
         n, memory = X.weight, dict(state.memory)
-        N = memory["N"]
         rho = self.weight(divergence, state.clock + n, n)
         memory["D"] = (1 - rho) * memory["D"] + (rho / n) * X.sum_of_rows(counted)
         memory["squares"] = (1 - rho) * memory["squares"] + (rho / n) * (counted * H).sum(axis=0)
         memory |= evidence_with(state, X, new)
 
-        def news(f: slice) -> Array:
-            if not X.sparse:
-                return ratio[:, f].T @ counted
-            total = np.zeros((f.stop - f.start, H.shape[1]), dtype=N.dtype)
-            kernels.multiplicative.accumulate(X.matrix, ratio, counted, total, f.start)
-            return total
+        def news(f: slice, out: Array) -> None:
+            if X.sparse:
+                out[:] = 0
+                kernels.multiplicative.accumulate(X.matrix, ratio, counted, out, f.start)
+            else:
+                np.matmul(ratio[:, f].T, counted, out=out)
 
         return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
 
@@ -158,7 +157,7 @@ class EM(Accumulating, name="em"):
         state: State,
         W: Array,
         memory: dict[str, Array],
-        news: Callable[[slice], Array],
+        news: Callable[[slice, Array], object],
         weights: tuple[float, float],
     ) -> tuple[Array, dict[str, Array]]:
         """Return W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, in units of W <= 1."""
@@ -171,16 +170,15 @@ class EM(Accumulating, name="em"):
             divisor = (divisor + order * penalties.l1_dictionary).astype(D.dtype)
 
         def block(f: slice) -> Array:
+            news(f, N_new[f])
             if D.ndim == 2:  # every feature has a divisor of its own; one without entries stays
                 keep, gain = weights
-                N_new[f] = keep * N[f] + gain * news(f) * (Wt[f] if order == 1 else Wt[f] ** order)
+                N_new[f] = keep * N[f] + gain * N_new[f] * (Wt[f] if order == 1 else Wt[f] ** order)
                 W_new[f] = np.where(tiny < D[f], (N_new[f] / np.maximum(D[f], tiny)) ** (1 / order), Wt[f])
                 np.maximum(W_new[f], low[f, None], out=W_new[f])
                 return np.asarray(W_new[f].max(axis=0))
             largest = np.empty_like(D, shape=N.shape[1])
-            kernels.multiplicative.divide(
-                N[f], news(f), Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order
-            )
+            kernels.multiplicative.divide(N[f], Wt[f], divisor, low[f], N_new[f], W_new[f], largest, *weights, order)
             return largest
 
         def rescale(f: slice) -> None:
@@ -226,8 +224,7 @@ class EM(Accumulating, name="em"):
             memory["N"], memory["D"] = memory["N"] * unit ** (1 - order_of(divergence)), memory["D"] * unit
             memory["squares"] = memory["squares"] * np.square(unit)
             memory["log_unit"] = memory["log_unit"] + np.log(unit)
-        nothing = np.zeros_like(memory["N"])
-        W, memory = self._divided(divergence, before, before.W, memory, lambda f: nothing[f], (1.0, 0.0))
+        W, memory = self._divided(divergence, before, before.W, memory, lambda _, out: out.fill(0), (1.0, 0.0))
         return replace(before.after(n, np.ascontiguousarray(W), memory), steps=before.steps + sums.steps + 1)
 
 
@@ -296,10 +293,7 @@ def evidence_with(state: State, X: Samples, new: int) -> dict[str, Array]:
     Two of these are plain means over all samples; ``evidence`` counts samples, and one seen again is no news.
     """
     memory, n, newly = state.memory, float(X.weight), weight_of(some_of(X.sample_weight, slice(new)), new)
-    products, dtype = X.matrix_times_sample_weight(X.times_entry_weight(X.values)), memory["size"].dtype
-    entries = products.data if X.sparse else products
-    size = np.bincount(products.indices, entries, X.shape[1]).astype(dtype) if X.sparse else products.sum(axis=0)
-    totals = {"size": size, "entries": np.array([entries.sum(), X.nonzeros], dtype)}
+    totals = {"size": X.feature_totals, "entries": np.array([X.feature_totals.sum(), X.nonzeros], X.dtype)}
     share = n / (state.samples + n)
     means = {name: memory[name] + (total / n - memory[name]) * share for name, total in totals.items()}
     return means | {"evidence": memory["evidence"] + newly}

@@ -57,7 +57,8 @@ def samples_needed(K: int) -> int:
 
 def exchanged(method: Method, divergence: Divergence, state: State, X: Samples, box: Box | Simplex) -> State:
     """Return the state after an exchange, if samples X in internal units are fitted better by it; else as it was."""
-    samples = HostExchangeSamples(method, divergence, state, X.densified() if X.masked else X, box)
+    whole = X.densified() if X.masked and not X.omits_zeros else X
+    samples = HostExchangeSamples(method, divergence, state, whole, box)
     cost = method.largest_merger_cost(divergence)
     found = proposed(cost, state.W, state.C, state.penalties, samples, X.sample_weight)
     return state if found is None else method.recombined(divergence, state, *found)
@@ -94,9 +95,9 @@ class HostExchangeSamples(ExchangeSamples):
 
     def solved(self, rows: slice, W: Array) -> tuple[Array, Array, Array]:
         problem = Problem(self.divergence, self.X[rows], W, self.box, self.penalty)
-        H = self.solver.solve(problem).H
-        objective = problem.objective(H, problem.fit(H))
-        return H, objective, objective / problem.scale
+        found = self.solver.solve(problem)
+        objective = problem.objective(found.H, problem.fit(found.H) if found.Y is None else found.Y)
+        return found.H, objective, objective / problem.scale
 
     def grams(self, H: Array, W: Array) -> tuple[Array, Array]:
         divergence, X = self.divergence, self.X

@@ -29,6 +29,7 @@ from onmf.samples import Samples
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the components per update
 CACHE = 600_000  # bytes
+WORK = 1.5e5  # of a thread at a time, in products
 NEGLIGIBLE = 1e-10  # of a component's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
 AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as they are kept
@@ -113,6 +114,28 @@ def update(
         return swept(penalties, C, unit, f, A, b, V, low, sweeps)
     kernels.dictionary.sweep(A, b, V, low, unit, np.inf, f.start, sweeps, C.fixed)
     return None
+
+
+def average_and_sweep(
+    memory: dict[str, Array],
+    products: tuple[Array, Array, Array, Array],
+    V: Array,
+    low: Array,
+    weights: tuple[float, float],
+    sweeps: int,
+    fixed: int,
+) -> None:
+    """Do what ``update`` does for all features of dense samples, without penalties: a few calls of one kernel.
+
+    The chunk's A and b are the products of the first and third, and of the second and fourth, of four arrays.
+    """
+    cut = blocks(memory)
+    edges = np.array([0, *(f.stop for f in cut)])
+    arrays = *products, memory["A"], memory["b"], V, low, memory["unit"], edges
+    numbers = *weights, np.inf, sweeps
+    step = kernels.dictionary.averaged_step
+    groups = threads.by_work(len(cut), memory["A"].size / len(cut) * (sweeps + 10), WORK)
+    threads.each(lambda some: step(*arrays, *numbers, some.start, some.stop, fixed), groups)
 
 
 def swept(

@@ -79,7 +79,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average slopes and curvatures at the non-zeros in the units of W as it is, sweep, and rescale W."""
-        X, order, stored = problem.X, order_of(problem.divergence), problem.X.matrix
+        X, order = problem.X, order_of(problem.divergence)
         counted, ratio, n = X.times_sample_weight(H), em.ratios(problem, Y), X.weight
         Y = X.entries_times_sample_weight(Y)  # slopes have the weights by h, of which curvatures have two
         rho = self.weight(problem.divergence, state.clock + n, n)
@@ -88,8 +88,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         memory["D"] = (1 - rho) * unit * memory["D"] + (rho / n) * X.sum_of_rows(counted)
         memory["squares"] = (1 - rho) * np.square(unit) * memory["squares"] + (rho / n) * (counted * H).sum(axis=0)
         memory["log_unit"] = memory["log_unit"] + np.log(unit)
-        places = scipy.sparse.csr_matrix((np.arange(stored.nnz), stored.indices, stored.indptr), shape=stored.shape)
-        news = places.tocsc().T, (1 + order) * ratio, order * ratio / Y, counted
+        news = X.places_by_feature, (1 + order) * ratio, order * ratio / Y, counted
         numbers = 1 - rho, rho / n, self._damping(state.clock)
         return state.after(n, *self._swept(order, state, problem.W, memory, news, numbers))
 
@@ -108,7 +107,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
         F, K = b.shape
         Wt, low = np.ascontiguousarray(W.T), em.floor(memory)
         A_new, b_new, Wt_new = np.empty_like(A), np.empty_like(b), np.empty_like(b)
-        arrays = *news, A, b, Wt, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
+        HH = np.ascontiguousarray(kernels.gram.pack(np.ascontiguousarray(news[3].T)).T)
+        arrays = *news, HH, Wt, A, b, low, np.atleast_2d(D), unit, A_new, b_new, Wt_new
         per_feature = (news[0].nnz / F + SWEEPS + 1) * K * K
         features = threads.by_work(F, per_feature, WORK)
         penalty = order * penalties.l1_dictionary, order * penalties.l2_dictionary, 1.0 if penalties else np.inf

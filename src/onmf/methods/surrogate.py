@@ -165,7 +165,12 @@ class Surrogate(AveragingMethod, name="surrogate"):
             step = 1 - rho, rho / n
             return quadratics.update(memory, f, A, news, V, low, step, sweeps, state.C, state.penalties)
 
-        found = threads.each(block, quadratics.blocks(memory))
+        if "A" in memory and not (X.sparse or state.penalties):
+            found = []
+            products = outer, Ht, curvatures, targets
+            quadratics.average_and_sweep(memory, products, V, low, (1 - rho, rho / n), sweeps, state.C.fixed)
+        else:
+            found = threads.each(block, quadratics.blocks(memory))
         return self._finished(divergence, state, n, V, memory, found)
 
     def _curvatures_and_targets(self, problem: Problem, H: Array, Y: Array, slopes_only: bool) -> tuple[Any, Any]:

@@ -197,7 +197,7 @@ def defaults(table: Iterable[Setting]) -> dict[str, Any]:
 
 BATCH = (
     *_of_online("n_components", "divergence", "init", "fixed"),
-    Setting("solver", "auto", choices=("auto", "multiplicative", "coordinate")),
+    Setting("solver", "auto", choices=("auto", "multiplicative", "coordinate", "surrogate")),
     Setting("pseudo_counts", None),
     Setting("max_iter", 1000),
     Setting("tol", None),

@@ -49,7 +49,7 @@ class Units:
         That is the literal reading of the paper, and what a divergence without a degree needs.
         """
         mean = _mean(X if clip is None else _clipped(X, clip))
-        if X.masked and not X.entry_weights.sum():
+        if X.masked and not X.weight_sums(axis=0).any():
             raise DataError("All of the first batch is missing; begin with one that has entries.")
         if mean == 0:
             raise DataError(
@@ -93,7 +93,7 @@ def _canonical(X: Samples) -> Samples:
     matrix = X.matrix.tocsr(copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
-    return Samples(matrix, None, X.sample_weight)
+    return Samples(matrix, None, X.sample_weight, X.absent)
 
 
 def _clipped(X: Samples, clip: tuple[float, float]) -> Samples:

@@ -17,10 +17,11 @@ from onmf.data.in_memory import as_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
 from onmf.model.validation import require_valid_entries
-from onmf.samples import Samples, as_samples, filled
+from onmf.samples import KnownZeros, Samples, as_samples, filled
 
 Words = npt.NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+CLASSES = 256  # of rows, and of features, where zeros are not stored
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,22 @@ class HoldoutMask:
     """A mask that holds out every entry with probability ``share``, zeros like any other.
 
     A hash of the row's number or name, the column and the seed decides, so that the mask is the same in every pass, for
-    every order of the samples and for every size of batches, and nothing of it is stored.
+    every order of the samples and for every size of batches, and nothing of it is stored. A ``sparse`` mask sorts rows
+    and features into classes by their hashes, and the classes decide: then sums over them are all that it takes to
+    know which zeros are left, and these need not be stored.
     """
 
     share: float
     seed: int
     missing: str | None = None  # what entries mean, as in OnlineNMF
     implicit: str = "zero"
+    sparse: bool = False
 
     def without_held(self, source: Source) -> Source:
         """Return the source without the entries that are held out: all that a model may learn from.
 
-        Batches of sparse data whose absent entries are zeros become dense, each as it is read, so that a zero differs
-        from an entry that is held out.
+        Unless the mask is ``sparse``, sparse batches whose absent entries are zeros become dense, each as it is read:
+        a zero must differ from an entry that is held out.
         """
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
@@ -57,16 +61,29 @@ class HoldoutMask:
         """
         X = as_samples(as_floats(batch), self.missing, self.implicit)
         require_valid_entries(X, rows, names)
+        if self.sparse and not X.masked:
+            return self._split_by_classes(rows, X.sparsified())
         X = X.as_masked()
         if X.sparse:
             entries = np.repeat(self._of_rows(rows), np.diff(X.matrix.indptr)) ^ self._of_columns(X.matrix.indices)
             chosen = self._chosen(entries)
-            return _stored(X, ~chosen), _stored(X, chosen)
+            return _stored(X, ~chosen, "missing"), _stored(X, chosen, "missing")
         chosen = self._chosen(self._of_rows(rows)[:, None] ^ self._of_columns(np.arange(X.shape[1])))
         seen, held = (
             filled(Samples(X.matrix, X.entry_weights * part, X.sample_weight, "missing")) for part in (~chosen, chosen)
         )
         return seen, held
+
+    def _split_by_classes(self, rows: Any, X: Samples) -> tuple[Samples, Samples]:
+        few = np.arange(CLASSES)
+        chosen = self._chosen(self._of_rows(few)[:, None] ^ self._of_columns(few))
+        of_rows, of_features = (
+            (keys % np.uint64(CLASSES)).astype(np.int64)
+            for keys in (self._of_rows(rows), self._of_columns(np.arange(X.shape[1])))
+        )
+        there = chosen[np.repeat(of_rows, np.diff(X.matrix.indptr)), of_features[X.matrix.indices]]
+        seen = _stored(X, ~there, KnownZeros(of_rows, of_features, ~chosen))
+        return seen, _stored(X, there, KnownZeros(of_rows, of_features, chosen))
 
     def _chosen(self, keys: Words) -> Mask:
         return _mixed(keys) < np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
@@ -89,12 +106,12 @@ def _mixed(keys: Words) -> Words:
     return keys ^ (keys >> np.uint64(31))
 
 
-def _stored(X: Samples, kept: Mask) -> Samples:
+def _stored(X: Samples, kept: Mask, absent: Any) -> Samples:
     """Return sparse samples with only these of the entries that they store."""
     stored = X.matrix
     indptr = np.r_[0, np.cumsum(kept)][stored.indptr].astype(stored.indptr.dtype)
     matrix = type(stored)((stored.data[kept], stored.indices[kept], indptr), shape=X.shape)
-    return Samples(matrix, some_of(X.entry_weight, kept), X.sample_weight, "missing")
+    return Samples(matrix, some_of(X.entry_weight, kept), X.sample_weight, absent)
 
 
 def rewinding_source(X: Any) -> Source | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -23,6 +23,7 @@ from onmf.estimators.online import OnlineNMF
 from onmf.insight.features import directions
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
+from onmf.methods.em import Accumulating
 from onmf.model.penalty import NO_PENALTIES
 from onmf.model.validation import DataError
 from onmf.samples import as_samples, checked_missing
@@ -173,8 +174,9 @@ def select_rank(
     ----------
     X : array, sparse matrix, data frame, AnnData or Source
         The samples. A ``Source``, or a list of batches in ``onmf.data.Batches``, is read once per pass and fit, in
-        memory that does not grow with it. Zeros that a sparse X does not store are held out like other entries, for
-        which its batches are made dense: a fit costs what dense data cost, O(n F K) per pass.
+        memory that does not grow with it. Zeros that a sparse X does not store are held out like other entries. Counts
+        of which few are not zero stay sparse, O(nnz K) per pass, under kl, hellinger and alpha > 0 with ``method``
+        "auto", "em" or "sparse_surrogate". Other batches are made dense: O(n F K) per pass.
     ranks : iterable of int
         The numbers of components to try, such as ``range(2, 31)``.
     n_seeds : int, default 3
@@ -217,25 +219,27 @@ def select_rank(
     source = _source(X)
     _warn_of_too_many(tried, source.n_features, settings)
     drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
-    masks = {seed: HoldoutMask(float(held_out), seed, missing, implicit) for seed in drawn}
-    settings |= _suited(settings, tried, source, masks[drawn[0]])
+    mask = HoldoutMask(float(held_out), drawn[0], missing, implicit)
+    found, sparse = _suited(settings, tried, source, mask)
+    settings |= found
+    masks = {seed: replace(mask, seed=seed, sparse=sparse) for seed in drawn}
     losses: list[list[float]] = []
     steady: list[float] = []
     done, total = 0, len(tried) * n_seeds
     with warnings.catch_warnings():
         for rank in tried:
-            found, dictionaries = [], []
+            judged, dictionaries = [], []
             for seed, mask in masks.items():
                 model = OnlineNMF(rank, random_state=seed, **settings).fit(mask.without_held(source))
-                found.append(_judged(model, source, mask))
+                judged.append(_judged(model, source, mask))
                 dictionaries.append(model.components_)
                 warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
                 done += 1
                 if callback is not None:
-                    callback(FitProgress(rank, found[-1], done, total))
+                    callback(FitProgress(rank, judged[-1], done, total))
                 if verbose:
-                    print(f"[onmf] fit {done} of {total}: rank {rank}, held-out loss {found[-1]:.6g}", flush=True)
-            losses.append(found)
+                    print(f"[onmf] fit {done} of {total}: rank {rank}, held-out loss {judged[-1]:.6g}", flush=True)
+            losses.append(judged)
             steady.append(stability(dictionaries))
             if patience is not None and _turned(np.array(losses), patience):
                 break
@@ -319,8 +323,13 @@ def _source(X: Any) -> Source:
     return Rows(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False))
 
 
-def _suited(settings: dict[str, Any], tried: list[int], source: Source, mask: HoldoutMask) -> dict[str, Any]:
-    """Choose the method and the divergence by the data, where these were left open, once for all ranks."""
+def _suited(
+    settings: dict[str, Any], tried: list[int], source: Source, mask: HoldoutMask
+) -> tuple[dict[str, Any], bool]:
+    """Choose the method and the divergence by the data, where these were left open, once for all ranks.
+
+    Return also whether the method learns from sparse counts as they are.
+    """
     found: dict[str, Any] = {}
     given = divergences.get(settings.get("divergence", "kl"))
     method = methods.get(settings.get("method", "auto"))
@@ -328,10 +337,11 @@ def _suited(settings: dict[str, Any], tried: list[int], source: Source, mask: Ho
     if first is None:
         raise SourceError("there are no samples to choose a rank for.")
     first = as_samples(as_floats(first), mask.missing, mask.implicit)
-    if isinstance(method, Auto) and first.mostly_zeros() and given.alpha_order is not None:
+    few = first.mostly_zeros() and given.alpha_order is not None
+    if isinstance(method, Auto) and few:
         # Most entries are zeros, and auto cannot see that once others are held out.
-        found["method"] = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
+        found["method"] = method = EM(tau=method.tau, forgetting=method.forgetting, max_iter=method.max_iter)
     if given.adaptive:
         middle = OnlineNMF(tried[len(tried) // 2], random_state=mask.seed, **settings)
         found["divergence"] = middle.fit(mask.without_held(source)).divergence_
-    return found
+    return found, few and isinstance(method, Accumulating) and settings.get("device") is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
+from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 OUTSIDE = "shapes do not fit: some of the columns do not exist."
@@ -100,6 +101,45 @@ def _sweep_shared(
                 W[k, first + start + f] = V[k, f]
 
 
+_blended, _swept = blend.compiled, _sweep.compiled  # type: ignore[attr-defined]  # what has been checked need not be again
+
+
+@kernel("Pn Kn nF nF a* KF* KF* F K e")
+def averaged_step(
+    outer: Array,
+    Ht: Array,
+    C: Array,
+    targets: Array,
+    A: Array,
+    b: Array,
+    V: Array,
+    low: Array,
+    unit: Array,
+    edges: Counts,
+    keep: float,
+    gain: float,
+    high: float,
+    sweeps: int,
+    first: int,
+    last: int,
+    fixed: int,
+) -> None:
+    """Average the products outer C and Ht targets into A and b, and sweep V, for the blocks ``first`` to ``last``.
+
+    Block i has the features from edges[i] to edges[i + 1]; A holds the packed matrices block by block. One call for
+    many blocks: threads that take turns in Python between them wait for each other.
+    """
+    P, F = len(outer), C.shape[1]
+    if not 0 <= first <= last < len(edges) or edges[0] < 0 or edges[-1] > F or len(A) != P * F:
+        raise ValueError(OUTSIDE)
+    for i in range(first, last):
+        f = slice(edges[i], edges[i + 1])
+        matrices, slopes = np.dot(outer, C[:, f].copy()), np.dot(Ht, targets[:, f].copy())
+        _blended(b, slopes, f.start, keep, gain)
+        _blended(A[P * f.start : P * f.stop].reshape((P, f.stop - f.start)), matrices, 0, keep, gain)
+        _swept(matrices, slopes, V, low, unit, high, f.start, sweeps, fixed)
+
+
 def packed_product(A: Array, W: Array) -> Array:
     """Return A_f w_f for every feature f: A (P, F) packed, W (K, F)."""
     out = np.zeros_like(W, order="C")
@@ -122,18 +162,16 @@ def _packed_product(A: Array, W: Array, out: Array) -> None:
             p += 1
 
 
-FOUR = 4
-
-
-@kernel("Fnm m m nK FP FK FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS)
+@kernel("Fnm m m nK nP FK FP FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS)
 def curved_step(
     columns: CSR,
     slopes: Array,
     curvatures: Array,
     H: Array,
+    HH: Array,
+    Wt: Array,
     A: Array,
     b: Array,
-    Wt: Array,
     low: Array,
     D: Array,
     unit: Array,
@@ -156,42 +194,42 @@ def curved_step(
         w A w' / 2 - (b - D) w' + damping / 2 sum_k D_k (w_k - v_k)^2 / v_k + l1 sum_k w_k + l2 / 2 ||w||^2
 
     over low <= w <= high, from the old weights v, for the features from ``first`` to ``last``. ``columns`` is the CSR
-    matrix of the entries' places in ``slopes`` (s) and ``curvatures`` (c), a row per feature; A is packed. D has a row
-    per feature, or one for all. The weights of the first ``fixed`` components stay.
+    matrix of the entries' places in ``slopes`` (s) and ``curvatures`` (c), a row per feature; A and the matrices h h'
+    in HH are packed. D has a row per feature, or one for all. The weights of the first ``fixed`` components stay.
     """
     indptr, rows, places, _ = columns
     K = H.shape[1]
     if not 0 <= first <= last <= len(b) or (len(D) != 1 and len(D) != len(b)):
         raise ValueError("shapes do not fit: there are no such features.")
-    M, h = np.empty((K, K), dtype=H.dtype), np.zeros((FOUR, K), dtype=H.dtype)  # M: A, unpacked
-    c, slope = np.empty(FOUR, dtype=H.dtype), np.empty(K, dtype=H.dtype)
+    M, slope, kept = np.empty((K, K), dtype=H.dtype), np.empty(K, dtype=H.dtype), np.empty_like(A[0])
+    packed = np.empty((K, K), dtype=np.int64)  # where the entries of M are in A: faster than loops over its rows
+    q = 0
+    for j in range(K):
+        for k in range(j, K):
+            packed[j, k], packed[k, j], kept[q] = q, q, keep * unit[j] * unit[k]
+            q += 1
     for f in range(first, last):
-        old, new, least, total = Wt[f], Wt_new[f], low[f], b_new[f]
+        old, new, least, total, square = Wt[f], Wt_new[f], low[f], b_new[f], A_new[f]
         sums = D[f] if len(D) > 1 else D[0]
-        M[:] = 0
-        total[:] = 0
-        for start in range(indptr[f], indptr[f + 1], FOUR):  # four entries at a time: M is read and written less often
-            c[:] = 0
-            for i in range(min(FOUR, indptr[f + 1] - start)):
-                place, coefficients = places[start + i], H[rows[start + i]]
-                c[i] = curvatures[place]
-                for k in range(K):
-                    h[i, k] = coefficients[k]
-                    total[k] += slopes[place] * coefficients[k]
-            h0, h1, h2, h3 = h[0], h[1], h[2], h[3]
-            for j in range(K):
-                a0, a1, a2, a3, row = c[0] * h0[j], c[1] * h1[j], c[2] * h2[j], c[3] * h3[j], M[j]
-                for k in range(K):
-                    row[k] += (a0 * h0[k] + a1 * h1[k]) + (a2 * h2[k] + a3 * h3[k])
-        q = 0
-        for j in range(K):
-            total[j] = keep * unit[j] * b[f, j] + gain * total[j]
-            for k in range(j, K):
-                a = keep * unit[j] * unit[k] * A[f, q] + gain * M[j, k]
-                A_new[f, q] = a
-                M[j, k] = a
-                M[k, j] = a
-                q += 1
+        for q in range(len(kept)):
+            square[q] = kept[q] * A[f, q]
+        for k in range(K):
+            total[k] = keep * unit[k] * b[f, k]
+        end = indptr[f + 1]
+        fours = end - (end - indptr[f]) % 4
+        for p in range(indptr[f], fours, 4):  # four entries at a time: A is read and written less often
+            e, i = places[p : p + 4], rows[p : p + 4]
+            _add_four(square, gain, curvatures, e, HH, i)
+            _add_four(total, gain, slopes, e, H, i)
+        for p in range(fours, end):
+            c, s, hh, h = gain * curvatures[places[p]], gain * slopes[places[p]], HH[rows[p]], H[rows[p]]
+            for q in range(len(kept)):
+                square[q] += c * hh[q]
+            for k in range(K):
+                total[k] += s * h[k]
+        flat, where = M.reshape(-1), packed.reshape(-1)
+        for q in range(len(where)):
+            flat[q] = square[where[q]]
         for k in range(K):
             new[k] = old[k] if k < fixed else max(old[k], least)
             slope[k] = sums[k] - total[k] + l1
@@ -213,3 +251,12 @@ def curved_step(
                     new[k] = w
                     for j in range(K):
                         slope[j] += change * row[j]
+
+
+@cached_njit(fastmath=VECTOR_SUMS)
+def _add_four(total: Array, gain: float, numbers: Array, e: Array, V: Array, i: Array) -> None:
+    """Add gain times four of the numbers, e, each times a row of V, i."""
+    a, b, c, d = gain * numbers[e[0]], gain * numbers[e[1]], gain * numbers[e[2]], gain * numbers[e[3]]
+    v, w, x, y = V[i[0]], V[i[1]], V[i[2]], V[i[3]]
+    for k in range(len(total)):
+        total[k] += (a * v[k] + b * w[k]) + (c * x[k] + d * y[k])

@@ -13,6 +13,7 @@ from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
 SIDE = 8  # samples solved side by side
+FEATURES = 128  # whose packed products of components stay in the cache
 NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
 
 
@@ -396,3 +397,26 @@ def _pack(V: Array, out: Array) -> None:
             for f in range(m):
                 out[p, f] = V[j, f] * V[k, f]
             p += 1
+
+
+_packed = _pack.compiled  # type: ignore[attr-defined]
+
+
+@kernel("nF KF nP*")
+def weighted_grams(C: Array, W: Array, out: Array, first: int, last: int) -> None:
+    """Compute the sums of c_nf w_f w_f' over the features from ``first`` to ``last``, packed, for every row of C.
+
+    One call for many products: threads that take turns in Python between them wait for each other.
+    """
+    _n, F = C.shape
+    if not 0 <= first < last <= F:
+        raise ValueError("shapes do not fit: there are no such features.")
+    blocks = (last - first + FEATURES - 1) // FEATURES
+    for i in range(blocks):
+        f = slice(first + (last - first) * i // blocks, first + (last - first) * (i + 1) // blocks)
+        products = np.empty((out.shape[1], f.stop - f.start), dtype=C.dtype)
+        _packed(W[:, f].copy(), products)
+        if i == 0:
+            np.dot(C[:, f].copy(), products.T, out)
+        else:
+            out += np.dot(C[:, f].copy(), products.T)

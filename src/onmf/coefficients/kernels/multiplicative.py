@@ -14,6 +14,9 @@ from onmf._support.arrays import Array
 from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
+EIGHT = 8
+TOGETHER = 512  # weights that are divided at a time: loops over one feature's components are too short for vectors
+
 
 @cached_njit()
 def power(x: Any, order: Any) -> Any:
@@ -31,13 +34,14 @@ def power(x: Any, order: Any) -> Any:
     return x**order
 
 
-@kernel("nFm nK* FK K n", fastmath=VECTOR_SUMS)
+@kernel("nFm nK* FK lK n m*", fastmath=VECTOR_SUMS)
 def multiplicative_steps(
     X: CSR,
     H: Array,
     Wt: Array,
     mass: Array,
     l1: Array,
+    fits: Array,
     order: float,
     l2: float,
     low: float,
@@ -48,32 +52,36 @@ def multiplicative_steps(
 ) -> None:
     """Make the steps h_k <- h_k (sum_f W_kf (x_f / y_f)^order / b_k)^(1/order), in place in H[first:last].
 
-    b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's. The share s of l2 in b_k shortens
-    the step: the exponent is 1 / (order + s), with which it cannot oscillate.
+    b_k = mass_k + l2 h_k + l1, the last two being ``order`` times the penalty's; ``mass`` has a row for all samples, or
+    one for each. The share s of l2 in b_k shortens the step: the exponent is 1 / (order + s), with which it cannot
+    oscillate. The fits y at the end are those at the entries.
     """
+    if len(mass) not in (1, len(H)):
+        raise ValueError("shapes do not fit: mass has a row for all samples, or one for each.")
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
-    inverse = H.dtype.type(1.0 / order)
+    inverse, total = H.dtype.type(1.0 / order), np.empty(H.shape[1], dtype=H.dtype)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
-        x, h, pull_of_l1 = data[start : start + m], H[i], l1[i]
+        x, h, pull_of_l1, own = data[start : start + m], H[i], l1[i], mass[i if len(mass) > 1 else 0]
         gathered(indices[start : start + m], Wt, W)
+        _fit(h, W, m, y)
         for _ in range(steps):
-            _fit(h, W, m, y)
             _ratios(x, y, order)
+            _sums(y, W, m, total)
             for k in range(len(h)):
-                w = W[k]
-                total = mass[k] - mass[k]
-                for p in range(m):
-                    total += y[p] * w[p]
-                below = mass[k] + pull_of_l1
+                below = own[k] + pull_of_l1
                 if l2 > 0:
                     pull = l2 * h[k]
                     below += pull
-                    factor = (total / below) ** (below / (order * below + pull))
+                    factor = (total[k] / below) ** (below / (order * below + pull))
                 else:
-                    factor = power(total / below, inverse)
+                    factor = power(total[k] / below, inverse)
                 h[k] = min(max(h[k] * factor, low), high)
+            _fit(h, W, m, y)
+        out = fits[start : start + m]
+        for p in range(m):
+            out[p] = y[p]
 
 
 @kernel("nFm nK* FK K m* m*", fastmath=VECTOR_SUMS)
@@ -95,7 +103,7 @@ def multiplicative_iteration(
     """
     indptr, indices, data, _ = X
     W, y = _room(indptr, H, first, last)
-    inverse = H.dtype.type(1.0 / order)
+    inverse, total = H.dtype.type(1.0 / order), np.empty(H.shape[1], dtype=H.dtype)
     for i in range(first, last):
         start, m = indptr[i], indptr[i + 1] - indptr[i]
         x, h = data[start : start + m], H[i]
@@ -108,12 +116,9 @@ def multiplicative_iteration(
         if order != 1:
             for p in range(m):
                 y[p] = power(y[p], order)
+        _sums(y, W, m, total)
         for k in range(len(h)):
-            w = W[k]
-            total = least - least
-            for p in range(m):
-                total += y[p] * w[p]
-            h[k] *= power(total / mass[k], inverse)
+            h[k] *= power(total[k] / mass[k], inverse)
         _fit(h, W, m, y)
         for p in range(m):
             after[p] = x[p] / max(y[p], least)
@@ -130,27 +135,67 @@ def _room(indptr: Array, H: Array, first: int, last: int) -> tuple[Array, Array]
     longest = 0
     for i in range(first, last):
         longest = max(longest, indptr[i + 1] - indptr[i])
-    return np.empty((H.shape[1], longest), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
+    odd = (
+        (longest + EIGHT - 1) // EIGHT | 1
+    ) * EIGHT  # lines of the cache, lest all components share a few places in it
+    return np.empty((H.shape[1], odd), dtype=H.dtype), np.empty(longest, dtype=H.dtype)
 
 
 @cached_njit()
 def gathered(entries: Array, Wt: Array, W: Array) -> None:
-    """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not."""
-    for p in range(len(entries)):
+    """Gather the components at a sample's entries: loops over entries are long enough for vectors, loops over K not.
+
+    Eight entries at a time: they fill a line of the cache.
+    """
+    m, K = len(entries), Wt.shape[1]
+    whole = m - m % EIGHT
+    for p in range(0, whole, EIGHT):
+        e = entries[p : p + EIGHT]
+        w0, w1, w2, w3, w4, w5, w6, w7 = Wt[e[0]], Wt[e[1]], Wt[e[2]], Wt[e[3]], Wt[e[4]], Wt[e[5]], Wt[e[6]], Wt[e[7]]
+        for k in range(K):
+            row = W[k, p : p + EIGHT]
+            row[0], row[1], row[2], row[3] = w0[k], w1[k], w2[k], w3[k]
+            row[4], row[5], row[6], row[7] = w4[k], w5[k], w6[k], w7[k]
+    for p in range(whole, m):
         w = Wt[entries[p]]
-        for k in range(len(w)):
+        for k in range(K):
             W[k, p] = w[k]
 
 
 @cached_njit(fastmath=VECTOR_SUMS)
 def _fit(h: Array, W: Array, m: int, y: Array) -> None:
-    """Compute y = hW at m entries."""
+    """Compute y = hW at m entries, four components at a time: y is read and written less often."""
+    fours = len(h) - len(h) % 4
     for p in range(m):
         y[p] = 0
-    for k in range(len(h)):
+    for k in range(0, fours, 4):
+        a0, a1, a2, a3, w0, w1, w2, w3 = h[k], h[k + 1], h[k + 2], h[k + 3], W[k], W[k + 1], W[k + 2], W[k + 3]
+        for p in range(m):
+            y[p] += (a0 * w0[p] + a1 * w1[p]) + (a2 * w2[p] + a3 * w3[p])
+    for k in range(fours, len(h)):
         a, w = h[k], W[k]
         for p in range(m):
             y[p] += a * w[p]
+
+
+@cached_njit(fastmath=VECTOR_SUMS)
+def _sums(r: Array, W: Array, m: int, total: Array) -> None:
+    """Compute W r, sums over m entries, four components at a time."""
+    fours, zero = len(total) - len(total) % 4, total.dtype.type(0)
+    for k in range(0, fours, 4):
+        w0, w1, w2, w3 = W[k], W[k + 1], W[k + 2], W[k + 3]
+        t0, t1, t2, t3 = zero, zero, zero, zero
+        for p in range(m):
+            t0 += r[p] * w0[p]
+            t1 += r[p] * w1[p]
+            t2 += r[p] * w2[p]
+            t3 += r[p] * w3[p]
+        total[k], total[k + 1], total[k + 2], total[k + 3] = t0, t1, t2, t3
+    for k in range(fours, len(total)):
+        t0, w0 = zero, W[k]
+        for p in range(m):
+            t0 += r[p] * w0[p]
+        total[k] = t0
 
 
 @cached_njit(fastmath=VECTOR_SUMS)
@@ -200,10 +245,9 @@ def gather(columns: CSR, entries: Array, H: Array, out: Array, first: int, last:
             out[f, k] = total[k]
 
 
-@kernel("BK BK BK K B BK* BK* K*")
+@kernel("BK BK K B BK* BK* K*")
 def divide(
     N: Array,
-    news: Array,
     Wt: Array,
     D: Array,
     low: Array,
@@ -214,21 +258,35 @@ def divide(
     gain: float,
     order: float,
 ) -> None:
-    """Set averaged = keep N + gain W^order news, weights = max((averaged / D)^(1/order), low), and their maxima."""
-    B, K = news.shape
-    inverted, inverse = 1 / D, D.dtype.type(1.0 / order)
-    largest[:] = 0
-    for f in range(B):
-        old, w, new, out, least = N[f], Wt[f], averaged[f], weights[f], low[f]
+    """Set averaged = keep N + gain W^order news, weights = max((averaged / D)^(1/order), low), and their maxima.
+
+    The news are in ``averaged`` before.
+    """
+    B, K = N.shape
+    rows, inverse = max(1, TOGETHER // K), D.dtype.type(1.0 / order)
+    inverted, least, most = np.empty((rows, K), D.dtype), np.empty((rows, K), D.dtype), np.zeros((rows, K), D.dtype)
+    inverted[:] = 1 / D
+    for first in range(0, B, rows):
+        n = min(rows, B - first)
+        for f in range(n):
+            for k in range(K):
+                least[f, k] = low[first + f]
+        old, w = N[first : first + n].reshape(-1), Wt[first : first + n].reshape(-1)
+        new, out = averaged[first : first + n].reshape(-1), weights[first : first + n].reshape(-1)
+        over, floor, top = inverted.reshape(-1), least.reshape(-1), most.reshape(-1)
         if order == 1:  # a loop of its own, without powers, which the compiler turns into vectors
-            for k in range(K):
-                a = keep * old[k] + gain * news[f, k] * w[k]
-                new[k] = a
-                out[k] = max(a * inverted[k], least)
+            for i in range(n * K):
+                a = keep * old[i] + gain * new[i] * w[i]
+                new[i] = a
+                out[i] = max(a * over[i], floor[i])
         else:
-            for k in range(K):
-                a = keep * old[k] + gain * news[f, k] * power(w[k], order)
-                new[k] = a
-                out[k] = max(power(a * inverted[k], inverse), least)
+            for i in range(n * K):
+                a = keep * old[i] + gain * new[i] * power(w[i], order)
+                new[i] = a
+                out[i] = max(power(a * over[i], inverse), floor[i])
+        for i in range(n * K):
+            top[i] = max(top[i], out[i])
+    largest[:] = 0
+    for f in range(rows):
         for k in range(K):
-            largest[k] = max(largest[k], out[k])
+            largest[k] = max(largest[k], most[f, k])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, row_sums
 from onmf.coefficients.problem import losses
 from onmf.data import Source, SourceError
 from onmf.data.base import read_from
@@ -23,6 +23,7 @@ from onmf.samples import Samples, as_samples, stacked
 
 BLOCK, BLOCK_OF_A_PIPE = 1024, 100  # samples read at a time
 MOST_ENTRIES = 10_000_000  # of a block
+ENTRIES_AT_ONCE = 2**18  # of samples that are made dense
 ROWS, MOST_KEPT = 300, 4_000_000  # samples, and entries, that residuals are shown of
 LOSSES = 20_000
 SHOWN = 4  # best and worst samples
@@ -254,18 +255,31 @@ class SingleComponent:
         """
         if self.samples < LEAST_SAMPLES or not self.sums.any():
             return np.nan
-        divergence, scale = self.divergence, self.units.scale
-        V, _ = self.units.inside(X.densified(), divergence)
-        V = V.astype(np.float64)
-        x, weight = V.matrix, V.entry_weights if V.masked else np.ones((1, 1))
-        own = weight * x * scale / self._sizes(X)
-        others = np.maximum(self.sums - own, 0) / np.maximum(self.counts - weight, 1) / scale
-        others += NEVER_SEEN * others.mean(axis=1, keepdims=True) + TINY
-        if divergence.sees_ratios:
-            size = (weight * x / others).mean(axis=1, keepdims=True) / weight.mean(axis=1, keepdims=True)
+        blocks = threads.blocks(len(X), max(1, ENTRIES_AT_ONCE // X.shape[1]))
+        return float(np.concatenate([self._losses(X[rows]) for rows in blocks]).mean())
+
+    def _losses(self, X: Samples) -> Array:
+        """Return the losses of some samples: at the stored entries of sparse ones, unless zeros need more than sums."""
+        divergence, scale = self.divergence.in_units(self.units.scale), self.units.scale
+        at_stored = divergence.separable if X.masked else divergence.slope_at_zero is not None
+        V = self.units.inside(X if at_stored else X.densified(), self.divergence)[0].astype(np.float64)
+        weight = V.times_entry_weight(np.ones_like(V.values))
+        sums, counts = (each[V.matrix.indices] if V.sparse else each for each in (self.sums, self.counts))
+        own = weight * V.values * scale / V.spread(self._sizes(X)[:, 0])
+        others = np.maximum(sums - own, 0) / np.maximum(counts - weight, 1) / scale
+        if V.sparse:
+            rest = self.sums / np.maximum(self.counts - V.omits_zeros, 1) / scale  # where nothing is stored
+            total = rest.sum() + row_sums(V.like(others - rest[V.matrix.indices]))
         else:
-            mass = (weight * others).sum(axis=1, keepdims=True)
-            size = (weight * x).sum(axis=1, keepdims=True) / np.maximum(mass, TINY)
-        inside = divergence.in_units(scale)
-        found = [losses(inside, V, np.maximum(factor * size * others, TINY)) for factor in FACTORS]
-        return float(np.min(found, axis=0).mean() * divergence.loss_unit(scale))
+            total = others.sum(axis=1)
+        least = NEVER_SEEN * total / V.shape[1] + TINY
+        others += V.spread(least)
+        mass = total + V.shape[1] * least if V.omits_zeros else V.per_sample(others)
+        size = V.sum(axis=1) / np.maximum(mass, TINY)
+        if divergence.sees_ratios:
+            size = V.per_sample(V.values / others) / V.weight_sums(axis=1)
+        slope = divergence.slope_at_zero or 0.0
+        of_zeros = slope * size * (mass - V.per_sample(others)) if V.omits_zeros else np.zeros(len(V))
+        fits = V.spread(size) * others
+        found = [losses(divergence, V, np.maximum(f * fits, TINY)) + f * of_zeros for f in FACTORS]
+        return np.asarray(np.min(found, axis=0) * self.divergence.loss_unit(scale))

@@ -170,12 +170,11 @@ def residuals(found: Assessment) -> Chart | None:
 def _entries(found: Assessment) -> tuple[Array, Array]:
     """Return entries with positive fits, without missing ones, from features drawn at random that are not all zero."""
     columns = np.sort(np.random.default_rng(0).permutation(found.W.shape[1])[: 4 * COLUMNS])
-    whole = found.X.densified()
-    X, present = whole.matrix, whole.entry_weights > 0
-    columns = columns[X[:, columns].any(axis=0)][:COLUMNS]
+    columns = columns[np.asarray(abs(found.X.of_features(columns).matrix).sum(axis=0)).ravel() > 0][:COLUMNS]
+    whole = found.X.of_features(columns).densified()
     fits = np.asarray(found.H @ found.W[:, columns], dtype=np.float64)
-    usable = present[:, columns] & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
-    return np.asarray(X[:, columns], dtype=np.float64)[usable], fits[usable]
+    usable = (whole.entry_weights > 0) & (fits > 1e-6 * fits.mean() if fits.size else fits > 0)
+    return np.asarray(whole.matrix, dtype=np.float64)[usable], fits[usable]
 
 
 def _law(name: str, assumed: float | None, growth: noise.Growth) -> str:
