@@ -1,9 +1,10 @@
-"""docs/reproduction.md from finished runs of the paper's experiments.
+"""docs/reproduction.md, whole, from the stored records of the paper's experiments.
 
-    python -m benchmarks.reproduction_page build/experiments/synthetic build/experiments/topics ... --docs docs
+    python -m benchmarks.reproduction_page                      # the page from reproduction/records
+    python -m benchmarks.reproduction_page FOLDER [FOLDER ...]  # finished parts of these runs join the records first
 
-A run is a folder that ``python -m reproduction`` has written; its report.md becomes a section, its pictures lie in
-docs/images.
+A run is a folder that ``python -m reproduction`` has written; its name is that of the record. A record holds the facts
+of every finished part, and all that the page shows is made from them.
 """
 
 from __future__ import annotations
@@ -12,19 +13,77 @@ import argparse
 import json
 import re
 import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from reproduction.claims import IN_WORDS, PAPERS, Claim
+from reproduction.contest import TITLES
+from reproduction.experiment import AGAIN, Experiment, file_name, to_be_made_again
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "reproduction" / "records"
+NAMES = ("synthetic", "sensitivity", "topics", "faces", "faces-fresh")  # in the order of the page
+DIGITS = 6
+READING = {"ol": "as recorded", "ol-exact": "exact coefficients", "ol-mean": "mean gradient"}
+STARTS = {  # that a record is to have; 1 where nothing is said
+    "synthetic": {"ol": 5, "ol-exact": 5},
+    "topics": dict.fromkeys(("ol", "ol-exact", "ol-mean", "batch", "ours"), 10),
+    "faces": dict.fromkeys(("ol", "ol-exact", "ol-wang", "batch", "ours"), 10),
+}
 
 INTRODUCTION = """# The paper's experiments, run here
 
-Sections made by `python -m benchmarks.reproduction_page` from runs of `python -m reproduction`, each with the command
-that repeats it. "OL" is the paper's method as the paper sets it (`Paper(step=Canonical(a=0.2 * N, b=0.2 * N),
-solver="paper")`), "OL, adaptive step" the same method as the library sets it (`method="paper"`, whose step adapts to
-the data), "Batch" multiplicative updates (`BatchNMF`), and "onmf" the library's default (`method="auto"`), all from
-the same initial dictionaries. Seconds are processor time spent learning, on one thread; compare them within a table.
-Verdicts follow rules written in `reproduction/claims.py`: "faster" means reaching Batch's final training loss in two
-thirds of its time.
+Made whole by `python -m benchmarks.reproduction_page` from the records in `reproduction/records`, which hold what runs
+of `python -m reproduction` found.
 
-## Running them
+The paper's method appears in three readings, each of which differs from the next in one thing:
+
+- **OL**, as recorded since the first version of this page: the paper's step `Canonical(a=0.2 * N, b=0.2 * N)`, the
+  gradient *summed* over a mini-batch, and the paper's coefficient solvers, which stop after 100 or 300 iterations.
+- **OL, exact coefficients**: the same with a solver that reaches its tolerance (`solver="auto"`).
+- **OL, mean gradient**: the same again with the *mean* gradient over a mini-batch, which the paper's text allows as
+  well ([0002](decisions/0002-reading-of-the-paper.md)).
+
+"OL, adaptive step" is the library's `method="paper"`, with exact coefficients, too. "Batch" is `BatchNMF` with
+multiplicative updates, and "onmf" the library's default (`method="auto"`). OL-Lef, OL-Guan and OL-Wang are
+*reconstructions* ([0006](decisions/0006-earlier-methods.md)): the paper gives none of their constants, and where one
+wins or loses it is the reconstruction that does. All start from the same dictionaries. Seconds are processor time spent
+learning, on one thread; compare them within a table.
+
+Verdicts follow rules written in `reproduction/claims.py` and the experiments. "Faster" means reaching Batch's final
+training loss in two thirds of its time. Training losses are those of the best coefficients, the same judge for all.
+"""
+
+OBJECTIVE = """By the paper's own objective, which keeps the coefficients that were found when each sample was seen, OL
+as recorded ends above Batch under every divergence ({}), whatever its training loss. The other verdicts judge the
+dictionaries, at their best coefficients.
+
+Whether noise is removed from faces depends on how the paper is read. Noise that is the same in all copies of an image
+is part of what is to be learnt, and a dictionary that fits better keeps more of it; noise that is drawn anew for every
+copy is removed. Shadows are in the images themselves, and nothing removes them in either reading.
+"""
+
+SILENT = """## Where the paper is silent
+
+What we chose, and what a verdict may depend on ([0007](decisions/0007-experiments.md) has the details):
+
+- F, the number of features of the synthetic data: 200.
+- Whether the gradient is summed or averaged over a mini-batch: both are run. In which units the data are: divided by
+  their mean.
+- How exactly coefficients are found: both as its algorithms suggest, with a limit on iterations, and to a tolerance.
+- Noise on faces: the paper says "replicate, then add noise" in one section and the reverse in another. Both are run.
+- "Uniform distribution U(0, 255)" on faces: symmetric around the pixel, as in its Table 4.
+- Over which ranges tau, K and a vary: by the factors in the tables. Its rule of thumb allows tau up to four times ours.
+- Huber's delta: a tenth of the mean. When Batch stops: when its loss falls by less than 1e-5 over ten iterations.
+- All constants of OL-Lef, OL-Guan and OL-Wang.
+- Which of the 20 newsgroups a "general" category has: Space is sci.space, Sports rec.sport.*, Religion alt.atheism,
+  soc.religion.christian and talk.religion.misc, Hardware comp.sys.*, Sale misc.forsale.
+"""
+
+RUNNING = """## Running them
 
 The experiments are a program beside the library, in the folder `reproduction` of a checkout or of the source
 distribution. It uses the library as any user would, through its public interface, and needs `onmf[plots]`.
@@ -39,7 +98,7 @@ python -m reproduction faces --data FOLDER       # Yale B: pictures, PSNR, times
 Each writes tables, pictures and a `report.html` that sets every claim of the paper beside what was measured, with a
 verdict; `--json` prints the verdicts as one object, with `folder` and `claims`. Each takes about a minute; `--size
 paper` runs the paper's own sizes, for hours. A run that was interrupted resumes from its finished parts when the same
-command is given again. `--help` shows all options.
+command is given again, and `--methods`, `--only` and `--initialisations` add parts to it. `--help` shows all options.
 
 The data sets are not part of the library. Without `--data`, their folder is the one that the environment variable
 `ONMF_DATA` names; if files are missing, the message says which, and where to get them. Without any data, `--stand-in`
@@ -47,48 +106,226 @@ runs on texts and pictures that come with Python and scikit-learn. The loaders a
 `reproduction.datasets.texts.load_bbc(folder)` and `load_newsgroups`, `reproduction.datasets.matlab.load_yaleb`.
 """
 
+SHORT = """## In short
 
-def command(folder: Path) -> str:
-    """What was typed."""
-    settings = json.loads((folder / "report.json").read_text())
-    options = [f"--size {settings['size']}", f"--seed {settings['seed']}"]
-    options += [
-        f"--{name} {settings[name]}"
-        for name in ("samples", "features", "subjects", "initialisations")
-        if settings.get(name)
-    ]
-    options.append(f"--methods {','.join(settings['methods'])}")
-    if settings.get("collections"):
-        options.append(f"--collections {','.join(settings['collections'])}")
-    options += [f"--{name.replace('_', '-')}" for name in ("fresh_noise", "stand_in") if settings.get(name)]
-    return f"python -m reproduction {settings['experiment']} {' '.join(options)}"
+Each claim of the paper, with its verdict. Where the readings of OL differ, or not all of them were run, a verdict names
+those it is about.
+"""
+
+NOT_RUN_YET = f"""## Not run yet
+
+Rows marked {AGAIN} are to be made again: either they come from the page of 16 November 2026, which kept of a run only
+its end and where it reached Batch's loss, or they are runs of l1 by OL, whose subgradient has changed since. Times of
+such a row and of a newer one are of two sittings, and their ratio is no better than that. To make
+the record whole, give the commands of the sections an `--out` folder named like the file in `reproduction/records`,
+and that folder to `python -m benchmarks.reproduction_page`. Missing, or to be made again:
+"""
+
+FINAL_LOSS = (
+    "it was judged by final losses at N = 5,000, and is judged by convergence speed, as the paper words it, now"
+)
+TEXT = "it was judged by the summed gradient and inexact coefficients alone; both readings are judged now"
+BEFORE = {  # verdicts of the page of November 2026 on OL as recorded, and why another may stand there now
+    "{} converges significantly faster than Batch for all the divergences": (
+        "holds in part",
+        "with exact coefficients OL ends below Batch under Huber, too, and only l2 is left; the mean gradient is new",
+    ),
+    "Different initialisations of {} lead to similar results": ("not examined", "run from several starts now"),
+    **{
+        f"{{}} is insensitive to {each}: its convergence speed varies little over wide ranges": (
+            "holds in part",
+            FINAL_LOSS,
+        )
+        for each in ("tau", "K", "a")
+    },
+    "BBC News: {} learns 5 distinct topics that coincide with the categories": ("does not hold", TEXT),
+    "BBC News: the topics of {} are of comparable quality to Batch's": ("does not hold", TEXT),
+    "BBC News: {} is significantly faster than Batch to its loss": ("does not hold", TEXT),
+    "20 Newsgroups: the topics of {} correspond to the general categories": (
+        "does not hold",
+        "the categories are those that the paper names, not the first words of the groups' names; " + TEXT,
+    ),
+    "20 Newsgroups: the topics of {} are of comparable quality to Batch's": ("does not hold", TEXT),
+    "20 Newsgroups: {} is significantly faster than Batch to its loss": ("does not hold", TEXT),
+    "noise before copying: {} removes the salt-and-pepper noise": ("holds in part", "coefficients are exact now"),
+    "fresh noise in every copy: {} removes the salt-and-pepper noise": (
+        "not examined",
+        "the other order of noise and copies, which the paper's text has as well",
+    ),
+    "noise before copying: {} removes shadows": ("does not hold", "coefficients are exact now"),
+    "noise before copying: {} is significantly faster than Batch to its loss": (
+        "does not hold",
+        "coefficients are exact now",
+    ),
+}
 
 
-def section(folder: Path, images: Path) -> str:
-    """The report of a run, its headings one level lower, its pictures copied."""
-    text = (folder / "report.md").read_text()
-    for name in re.findall(r"\]\(([\w.-]+\.png)\)", text):
-        shutil.copy(folder / name, images / f"reproduction-{folder.name}-{name}")
-    text = re.sub(r"\]\(([\w.-]+\.png)\)", rf"](images/reproduction-{folder.name}-\1)", text)
+def take(folder: Path) -> None:
+    """Add the finished parts of a run to its record."""
+    file = RECORDS / f"{folder.name}.json"
+    settings = json.loads((folder / "settings.json").read_text())
+    record = json.loads(file.read_text()) if file.exists() else {"settings": settings, "parts": {}}
+    if record["settings"] != settings:
+        raise SystemExit(f"{folder} was run with other settings than {file.name}: {settings}.")
+    for path in sorted((folder / "parts").glob("*.json")):
+        record["parts"][path.stem] = packed(json.loads(path.read_text()), settings["seed"])
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(record['parts'][name])}" for name in sorted(record["parts"]))
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f'{{"settings": {json.dumps(settings)}, "parts": {{\n{lines}\n}}}}\n')
+
+
+def packed(facts: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return facts with few digits, the points of a curve by column, and pictures of the first start only."""
+    facts = {key: value for key, value in facts.items() if key != "places"}
+    if facts.get("start", seed) != seed:
+        facts.pop("pictures", None)
+    if isinstance(points := facts.get("points"), list):
+        columns = [name for name in points[-1] if points[-1][name] is not None]
+        facts["points"] = {name: [point[name] for point in points] for name in columns}
+    return json.loads(json.dumps(facts), parse_float=lambda text: float(f"{float(text):.{DIGITS}g}"))
+
+
+def unpacked(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts as a run has them: the points of a curve one by one."""
+    if isinstance(columns := facts.get("points"), dict):
+        facts = facts | {
+            "points": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        }
+    return facts
+
+
+def experiment(settings: Mapping[str, Any]) -> Experiment:
+    """Return the experiment with these settings."""
+    own = {key: value for key, value in settings.items() if key != "experiment"}
+    name = settings["experiment"]
+    return getattr(import_module(f"reproduction.{name}"), name.capitalize())(**own)
+
+
+def section(name: str, record: Mapping[str, Any], images: Path) -> tuple[str, list[Claim]]:
+    """Return the report of a record, its headings one level lower, and its claims; pictures are copied."""
+    settings = record["settings"]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / name
+        (folder / "parts").mkdir(parents=True)
+        (folder / "settings.json").write_text(json.dumps(settings))
+        for part, facts in record["parts"].items():
+            (folder / "parts" / f"{part}.json").write_text(json.dumps(unpacked(facts)))
+        report = experiment(settings).report(folder)
+        text = (folder / "report.md").read_text()
+        for picture in re.findall(r"\]\(([\w.-]+\.png)\)", text):
+            shutil.copy(folder / picture, images / f"reproduction-{name}-{picture}")
+    text = re.sub(r"\]\(([\w.-]+\.png)\)", rf"](images/reproduction-{name}-\1)", text)
     text = re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE)
     title, _, rest = text.partition("\n")
-    return f"{title}\n\n`{command(folder)}`\n{rest}"
+    options = [
+        f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for key, value in settings.items()
+        if value and key != "experiment"
+    ]
+    fresh = ", fresh noise in every copy" if settings.get("fresh_noise") else ""
+    return f"{title}{fresh}\n\n`python -m reproduction {settings['experiment']} {' '.join(options)}`\n{rest}", list(
+        report.claims
+    )
+
+
+def in_one_line(claims: list[Claim]) -> dict[str, str]:
+    """Return the verdict on one sentence and its figure, for all readings of the paper's method."""
+    of = {claim.method: claim for claim in claims}
+    named = claims[0].method in PAPERS
+    verdicts: dict[str, list[str]] = {}
+    for method, claim in of.items():
+        verdicts.setdefault(claim.verdict, []).append(READING.get(method, ""))
+    whole = not named or (len(verdicts) == 1 and len(of) == len(PAPERS))
+    verdict = "; ".join(each if whole else f"{each}: {', '.join(who)}" for each, who in verdicts.items())
+    figures = [f"{READING[m]}: {claim.figure}" if named else claim.figure for m, claim in of.items() if claim.figure]
+    figure = "; ".join(figures)
+    name = "OL" if claims[0].method in PAPERS else IN_WORDS[claims[0].method]
+    return {"the paper's claim": claims[0].sentence.format(name), "verdict": verdict, "figure": figure}
+
+
+def grouped(claims: list[Claim]) -> Iterator[list[Claim]]:
+    """Yield the claims of the paper on one sentence: the readings of its method together, other methods alone."""
+    groups: dict[tuple[str, str], list[Claim]] = {}
+    for claim in claims:
+        if claim.method in (*PAPERS, "batch", "ol-wang") and claim.successes:
+            groups.setdefault((claim.sentence, "" if claim.method in PAPERS else claim.method), []).append(claim)
+    yield from groups.values()
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Return rows as a table."""
+    if not rows:
+        return "None."
+    columns = list(rows[0])
+    lines = [columns, ["---"] * len(columns), *([row[name].replace("|", "\\|") for name in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def changed(claims: list[Claim]) -> list[dict[str, str]]:
+    """Return the verdicts that differ from those of before, and why."""
+    rows = []
+    for group in grouped(claims):
+        before, reason = BEFORE.get(group[0].sentence, ("", ""))
+        line = in_one_line(group)
+        if before and group[0].method in PAPERS and {claim.verdict for claim in group} != {before}:
+            rows.append({"claim": line["the paper's claim"], "before": before, "now": line["verdict"], "why": reason})
+    return rows
+
+
+def missing(name: str, record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every contestant that has not been run as often as planned."""
+    parts, run = record["parts"], experiment(record["settings"])
+    about = sorted((facts for part, facts in parts.items() if part.endswith("-data")), key=lambda facts: facts["place"])
+    lines: dict[str, list[str]] = {}
+    for facts in about:
+        for who in run.entered(facts["divergence"]):
+            method = getattr(who, "method", who)
+            wanted = STARTS.get(name, {}).get(method, 1)
+            found = [parts.get(file_name(facts["title"], who, start)) for start in range(wanted)]
+            done = sum(part is not None and not to_be_made_again(part) for part in found)
+            if done < wanted:
+                what = f"{run.TITLE}{' (fresh noise)' if name == 'faces-fresh' else ''}, {TITLES[method]}"
+                line = lines.setdefault(f"{what}{f', {who.parameter} varied' if method != who else ''}", [])
+                text = facts["title"] + (f" ({done} of {wanted} starts)" if done else "")
+                line += [] if text in line else [text]
+    yield from (f"- {what}: {', '.join(titles)}" for what, titles in lines.items())
+
+
+def write(docs: Path) -> None:
+    """Put the page together, and its pictures."""
+    images = docs / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    for picture in images.glob("reproduction-*.png"):
+        picture.unlink()
+    files = [(name, RECORDS / f"{name}.json") for name in NAMES]
+    records = {name: json.loads(file.read_text()) for name, file in files if file.exists()}
+    made = {name: section(name, record, images) for name, record in records.items()}
+    claims = [claim for _, found in made.values() for claim in found]
+    own = next(claim.figure for claim in claims if "own objective" in claim.sentence and claim.method == "ol")
+    text = [
+        INTRODUCTION,
+        SHORT,
+        table([in_one_line(group) for group in grouped(claims)]) + "\n",
+        OBJECTIVE.format(own),
+        f"## Verdicts that changed\n\n{table(changed(claims))}\n",
+        NOT_RUN_YET,
+        "\n".join(line for name, record in records.items() for line in missing(name, record)) + "\n",
+        SILENT,
+        RUNNING,
+        *(found for found, _ in made.values()),
+    ]
+    (docs / "reproduction.md").write_text("\n".join(text))
 
 
 def main() -> None:
-    """Put the sections together."""
+    """Take runs into the records, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--docs", type=Path, default=Path("docs"))
+    parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     arguments = parser.parse_args()
-    images = arguments.docs / "images"
-    images.mkdir(parents=True, exist_ok=True)
-    sections = [section(folder, images) for folder in arguments.runs]
-    run = {json.loads((folder / "settings.json").read_text())["experiment"] for folder in arguments.runs}
-    missing = [name for name in ("synthetic", "sensitivity", "topics", "faces") if name not in run]
-    if missing:
-        sections.insert(0, f"Not on record yet: {', '.join(missing)}.\n")
-    (arguments.docs / "reproduction.md").write_text("\n".join([INTRODUCTION, *sections]))
+    for folder in arguments.runs:
+        take(folder)
+    write(arguments.docs)
 
 
 if __name__ == "__main__":

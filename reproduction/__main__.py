@@ -38,8 +38,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the data and the initial
 Methods = Annotated[
     str | None,
     typer.Option(
-        help="Contestants, separated by commas: ol (the paper's method), ol-adaptive (with a step that needs no "
-        "tuning), ours (onmf's default), batch; some experiments have ol-lef, ol-guan or ol-wang, too.",
+        help="Contestants, separated by commas: ol (the paper's method), ol-exact (with exact coefficients), ol-mean "
+        "(and the mean gradient), ol-adaptive (with a step that needs no tuning), ours (onmf's default), batch; some "
+        "experiments have ol-lef, ol-guan or ol-wang, too.",
         show_default="all",
     ),
 ]
@@ -51,7 +52,7 @@ Features = Annotated[int | None, typer.Option(min=2, help="F, the number of feat
 Starts = Annotated[int | None, typer.Option(min=1, help="Number of initial dictionaries.", show_default="by size")]
 Data = Annotated[Path | None, typer.Option(help="Folder of the data sets.", show_default="$ONMF_DATA")]
 StandIn = Annotated[bool, typer.Option("--stand-in", help="Try it on data that come with Python and scikit-learn.")]
-Collections = Annotated[str | None, typer.Option(help="bbc, 20newsgroups.", show_default="both")]
+Only = Annotated[str | None, typer.Option(help="Data sets to run, by title, separated by commas.", show_default="all")]
 FreshNoise = Annotated[bool, typer.Option("--fresh-noise", help="Draw new noise for every copy of the data.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, for programs.")]
 Subjects = Annotated[int | None, typer.Option(min=1, help="Number of subjects.", show_default="by size")]
@@ -63,8 +64,10 @@ def synthetic(
     size: SizeOption = Size.small,
     seed: Seed = 0,
     methods: Methods = None,
+    only: Only = None,
     samples: Samples = None,
     features: Features = None,
+    initialisations: Starts = None,
     as_json: AsJson = False,
 ) -> None:
     """Six divergences on planted dictionaries: the objective against time (Figure 2)."""
@@ -77,6 +80,7 @@ def sensitivity(
     size: SizeOption = Size.small,
     seed: Seed = 0,
     methods: Methods = None,
+    only: Only = None,
     samples: Samples = None,
     features: Features = None,
     as_json: AsJson = False,
@@ -94,9 +98,9 @@ def topics(
     size: SizeOption = Size.small,
     seed: Seed = 0,
     methods: Methods = None,
+    only: Only = None,
     data: Data = None,
     stand_in: StandIn = False,
-    collections: Collections = None,
     initialisations: Starts = None,
     as_json: AsJson = False,
 ) -> None:
@@ -113,6 +117,7 @@ def faces(
     size: SizeOption = Size.small,
     seed: Seed = 0,
     methods: Methods = None,
+    only: Only = None,
     data: Data = None,
     stand_in: StandIn = False,
     fresh_noise: FreshNoise = False,
@@ -129,8 +134,8 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     from reproduction.datasets.files import DataFolderError
 
     experiment = getattr(importlib.import_module(f"reproduction.{name}"), name.capitalize())
-    for option in {"methods", "collections"} & set(settings):
-        settings[option] = _chosen(settings[option], getattr(experiment, option), option)
+    settings["methods"] = _chosen(settings["methods"], experiment.methods)
+    settings["only"] = tuple(settings["only"].split(",")) if settings["only"] else ()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
         with Progress(*columns, TimeRemainingColumn(), console=errors, transient=True) as progress:
@@ -157,11 +162,11 @@ def _run(name: str, out: Path, as_json: bool, **settings: Any) -> None:
     console.print(f"Wrote {out / 'report.html'}; tables and pictures are beside it.", soft_wrap=True)
 
 
-def _chosen(text: str | None, choices: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Return the names in a text, which commas separate; all names without a text."""
+def _chosen(text: str | None, choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the methods in a text, which commas separate; all without a text."""
     names = choices if text is None else [name.strip() for name in text.split(",")]
     if wrong := [name for name in names if name not in choices]:
-        fail(f"--{option} does not know {wrong[0]!r}; choose from {', '.join(choices)}.")
+        fail(f"--methods does not know {wrong[0]!r}; choose from {', '.join(choices)}.")
     return tuple(name for name in choices if name in names)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from onmf import plots
 from reproduction.arrays import Array
 
-# The palette of Okabe and Ito, in an order in which neighbours differ in lightness too.
+# The look of the library's own charts: the palette of Okabe and Ito, in an order in which neighbours differ in
+# lightness too, and strokes and marks whose cycles differ in length.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#000000")
-STROKES = ("-", "--", "-.", ":")
+STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)), (0, (3, 1)), (0, (1, 3)))
+MARKS = "osD^vPX*<>"
 
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of each line
 
@@ -29,7 +31,7 @@ def gallery(pictures: Sequence[tuple[str, Array]], columns: int, inches: float) 
 
 def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
     """Return a figure of line charts on logarithmic axes, by title; a line looks the same in all of them."""
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
     rows, columns = -(-len(charts) // 3), min(3, len(charts))
     figure = plots.new_figure(4.4 * columns, 3.3 * rows + 0.4)
@@ -37,16 +39,18 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
     for place, (title, lines) in enumerate(charts.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         for name, (across, up) in lines.items():
-            number = names.index(name)
-            style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STROKES[number % len(STROKES)]}
-            axes.plot(across, up, label=name, **style, marker="o" if len(across) == 1 else None, linewidth=1.4)
+            look = [cycle[names.index(name) % len(cycle)] for cycle in (COLOURS, STROKES, MARKS)]
+            style = dict(zip(("color", "linestyle", "marker"), look, strict=True))
+            axes.plot(across, up, label=name, **style, markevery=[-1], markersize=5, linewidth=1.6)
         axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
         for axis in (axes.xaxis, axes.yaxis):  # few ticks: the layout measures each label, and there would be hundreds
             low, high = axis.get_view_interval()
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+            subs = (1, 1.5, 2, 3, 5, 7) if high < 20 * low else (1, 2, 5) if high < 1000 * low else (1,)
+            axis.set_major_locator(MaxNLocator(5) if high < 3 * low else LogLocator(subs=subs))
             axis.set_major_formatter(FormatStrFormatter("%g"))
             axis.set_minor_locator(NullLocator())
-        axes.tick_params(labelsize=8)
+        axes.tick_params(labelsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
         axes.set_title(title, fontsize=11)
         axes.grid(alpha=0.3, linewidth=0.5)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}

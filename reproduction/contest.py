@@ -284,6 +284,25 @@ class OL(Online):
         return canonical(n, self.least_tau)
 
 
+class ExactOL(OL):
+    """The paper's method with its canonical step, and the coefficients of a solver that reaches its tolerance."""
+
+    name, title = "ol-exact", "OL, exact coefficients"
+
+    def method(self, n: int) -> Paper:
+        return replace(super().method(n), solver="auto")
+
+
+class MeanOL(ExactOL):
+    """The other reading of the paper's step: the gradient is the mean over the tau samples of a mini-batch."""
+
+    name, title = "ol-mean", "OL, mean gradient"
+
+    def method(self, n: int) -> Paper:
+        exact = super().method(n)
+        return replace(exact, step=Canonical(a=0.2 * n / exact.tau, b=0.2 * n))
+
+
 class AdaptiveOL(OL):
     """The paper's method with the step that adapts to the data, and the coefficients of the fastest solver."""
 
@@ -296,7 +315,7 @@ class AdaptiveOL(OL):
 class Lefevre(Online):
     """The method of Lefevre, Bach and Fevotte (2011), in which the past weighs r after one pass."""
 
-    name, title, divergences = "ol-lef", "OL-Lef", ("is",)
+    name, title, divergences = "ol-lef", "OL-Lef, reconstructed", ("is",)
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Lefevre(N=n)
@@ -305,7 +324,7 @@ class Lefevre(Online):
 class Guan(Online):
     """The method of Guan, Tao, Luo and Yuan (2012), as reconstructed."""
 
-    name, title, divergences, changes_units = "ol-guan", "OL-Guan", ("squared_l2",), False
+    name, title, divergences, changes_units = "ol-guan", "OL-Guan, reconstructed", ("squared_l2",), False
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Guan()
@@ -314,7 +333,7 @@ class Guan(Online):
 class Wang(Online):
     """The method of Wang, Wang and Yeung (2013)."""
 
-    name, title, divergences, changes_units = "ol-wang", "OL-Wang", ("huber",), False
+    name, title, divergences, changes_units = "ol-wang", "OL-Wang, reconstructed", ("huber",), False
 
     def method(self, n: int) -> Choice:
         return earlier_methods.Wang()
@@ -348,6 +367,6 @@ def _common(task: Task) -> dict[str, Any]:
     return {"divergence": task.divergence, "random_state": task.seed, **start}
 
 
-ONLINE = {each.name: each for each in (OL, AdaptiveOL, Lefevre, Guan, Wang, Online)}
+ONLINE = {each.name: each for each in (OL, ExactOL, MeanOL, AdaptiveOL, Lefevre, Guan, Wang, Online)}
 CONTESTANTS: dict[str, type[Contestant]] = {**ONLINE, Batch.name: Batch}
 TITLES = {name: contestant.title for name, contestant in CONTESTANTS.items()}

@@ -1,12 +1,12 @@
 """The base class of the paper's experiments.
 
 Contestants learn from data sets, from several initial dictionaries each; the results become tables, pictures, and
-verdicts on the paper's claims.
+verdicts on the paper's claims. All that a report shows is among the facts of finished parts, so that it can be written
+again without the data.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 from onmf import plots
 from reproduction.claims import THE_RULE, Claim, Facts, Results, beside_batch, means
 from reproduction.contest import CONTESTANTS, TITLES
-from reproduction.report import Block, Folder, Report, Result, heading, paragraph
-from reproduction.trial import Benchmark, Step, Trial
+from reproduction.report import Block, Folder, Report, heading, paragraph
+from reproduction.trial import Benchmark, Result, Step, Trial
 
-FREE = ("data", "methods", "initialisations")  # may change between runs into one folder: finished parts stay valid
+FREE = ("data", "methods", "only", "initialisations")  # may change between runs into one folder: parts stay valid
+AGAIN = "*"  # after the name of a contestant whose runs are to be made again
 
 SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
@@ -41,6 +42,7 @@ class Experiment(ABC):
     size: str = "small"
     seed: int = 0
     methods: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # data sets, by title; empty: all
     data: Path | None = None
     initialisations: int | None = None
 
@@ -59,76 +61,62 @@ class Experiment(ABC):
     def sets(self) -> Mapping[str, Benchmark]:
         """Return the data sets by title."""
 
-    def entered(self, title: str) -> Sequence[Any]:
-        """Return the contestants on a data set."""
-        return [name for name in self.methods if CONTESTANTS[name].serves(self.sets[title].divergence)]
+    @abstractmethod
+    def described(self, data: Any) -> Facts:
+        """Return what the report says of a data set."""
+
+    def entered(self, divergence: str) -> Sequence[Any]:
+        """Return the contestants under a divergence."""
+        return [name for name in self.methods if CONTESTANTS[name].serves(divergence)]
 
     def trial(self, data: Any, who: Any, start: int) -> Trial:
         """Return the trial of a contestant on a data set."""
         return Trial(data, who, start)
 
-    def judged(self, data: Any, result: Result) -> Result:
-        """Add further facts to a contestant's result."""
-        return result
+    def judged(self, data: Any, result: Result) -> dict[str, Any]:
+        """Return the facts about a contestant's result."""
+        return result.facts
 
     @abstractmethod
-    def blocks(self, folder: Folder, results: Results) -> list[Block]:
-        """Describe the set-up in words, and draw the pictures."""
+    def blocks(self, folder: Folder, results: Results, about: Mapping[str, Facts]) -> list[Block]:
+        """Describe the set-up in words, and draw the pictures; ``about`` describes the data sets."""
 
     @abstractmethod
-    def claims(self, results: Results) -> Iterable[Claim]:
+    def claims(self, results: Results, about: Mapping[str, Facts]) -> Iterable[Claim]:
         """Return the paper's claims about these results."""
 
     def columns(self, who: Any) -> dict[str, Any]:
         """Return the cells of a table that name a contestant."""
         return {"method": TITLES[who]}
 
-    def summary(self, results: Results) -> list[dict[str, Any]]:
+    def summary(self, results: Results, about: Mapping[str, Facts]) -> list[dict[str, Any]]:
         """Return one row per data set and contestant: means and standard deviations over the initial dictionaries."""
-        return [
-            {self.EACH: title} | self.columns(who) | means(found, self.MEASURES) | beside_batch(by_method, who)
-            for title, by_method in results.items()
-            for who, found in by_method.items()
-        ]
+        rows = []
+        for title, by_method in results.items():
+            for who, found in by_method.items():
+                row = {self.EACH: title} | self.columns(who) | {"starts": len(found)}
+                row |= means(found, self.MEASURES) | beside_batch(by_method, who)
+                row["method"] += AGAIN if any(to_be_made_again(facts) for facts in found) else ""
+                rows.append(row)
+        return rows
 
     def caption(self) -> str:
         """Return the caption of the summary."""
-        several = f"Means (and standard deviations) over {len(self.starts)} initial dictionaries."
         return (
-            f"{several if len(self.starts) > 1 else 'One initial dictionary.'} Train and held-out: mean loss at the "
-            "best coefficients. There: where the training loss first falls to Batch's final one."
+            "Means (and standard deviations) over the initial dictionaries (starts). Train and held-out: mean loss at "
+            "the best coefficients. There: where the training loss first falls to Batch's final one."
         )
 
     def run(self, out: Path, tell: Tell = lambda *_: None) -> Report:
-        """Run the parts that are not yet in the folder ``out``, and write tables, pictures and the report there."""
+        """Run the parts that are not yet in the folder ``out``, and write the report of all of them there."""
         plots.new_figure(1, 1)  # if Matplotlib is missing, fail now and not after hours
-        settings = {each.name: getattr(self, each.name) for each in fields(self)}
-        name = {"experiment": type(self).__name__.lower()}
-        folder = Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
-        results = self._results(folder, tell)
-        points = [
-            {self.EACH: title} | self.columns(who) | {"start": start} | point
-            for title, by_method in results.items()
-            for who, found in by_method.items()
-            for start, facts in zip(self.starts, found, strict=True)
-            for point in facts["points"]
-        ]
-        folder.table("curves", points)
-        small = [paragraph(SMALL_RUN)] if self.size == "small" else []
-        numbers = [heading("In numbers"), folder.table("summary", self.summary(results), self.caption())]
-        blocks = [*small, *self.blocks(folder, results), *numbers]
-        claims = [replace(claim, unsettled=()) if self.full_length else claim for claim in self.claims(results)]
-        report = Report(self.TITLE, blocks, claims, "" if self.full_length else THE_RULE)
-        report.write(out)
-        del settings["data"]
-        (out / "report.json").write_text(json.dumps(name | settings, indent=2) + "\n")
-        return report
-
-    def _results(self, folder: Folder, tell: Tell) -> Results:
-        results: dict[str, dict[Any, list[Facts]]] = {
-            title: {who: [] for who in self.entered(title)} for title in self.sets
-        }
-        parts = [(title, start, who) for title, entered in results.items() for start in self.starts for who in entered]
+        folder = self._folder(out)
+        sets = {title: data for title, data in self.sets.items() if not self.only or title in self.only}
+        if not sets:
+            raise ValueError(f"--only names none of {', '.join(self.sets)}.")
+        parts = [(t, start, who) for t in sets for start in self.starts for who in self.entered(sets[t].divergence)]
+        for place, (title, data) in enumerate(self.sets.items()):
+            folder.keep(file_name(title, "data"), partial(self._about, title, place, data))
         for number, (title, start, who) in enumerate(parts):
             name = ", ".join([title, *map(str, self.columns(who).values()), f"start {start}"])
             tell(name, number, len(parts))
@@ -136,13 +124,59 @@ class Experiment(ABC):
             def step(share: float, name: str = name, number: int = number) -> None:
                 tell(name, number + share, len(parts))
 
-            find = partial(self._part, self.sets[title], who, start, step)
-            results[title][who].append(folder.part(file_name(title, who, start), find))
+            folder.keep(file_name(title, who, start), partial(self._part, sets[title], who, start, step))
         tell("report", len(parts), len(parts))
-        return results
+        return self.report(out)
 
-    def _part(self, data: Any, who: Any, start: int, step: Step, scratch: Path) -> Result:
+    def _folder(self, out: Path) -> Folder:
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        name = {"experiment": type(self).__name__.lower()}
+        return Folder(out, name | {key: value for key, value in settings.items() if key not in FREE})
+
+    def report(self, out: Path) -> Report:
+        """Write tables, pictures and the report of the finished parts in the folder ``out``."""
+        folder = self._folder(out)
+        results, about = self.stored(folder.parts())
+        points = [
+            {self.EACH: title} | self.columns(who) | {"start": facts["start"]} | point
+            for title, by_method in results.items()
+            for who, found in by_method.items()
+            for facts in found
+            for point in facts["points"]
+        ]
+        folder.table("curves", points)
+        small = [paragraph(SMALL_RUN)] if self.size == "small" else []
+        numbers = [heading("In numbers"), folder.table("summary", self.summary(results, about), self.caption())]
+        blocks = [*small, *self.blocks(folder, results, about), *numbers]
+        claims = [replace(claim, unsettled=()) if self.full_length else claim for claim in self.claims(results, about)]
+        report = Report(self.TITLE, blocks, claims, "" if self.full_length else THE_RULE)
+        report.write(out)
+        return report
+
+    def stored(self, parts: Mapping[str, Facts]) -> tuple[Results, dict[str, Facts]]:
+        """Return what finished parts say of the contestants, by data set, and of the data sets."""
+        found = sorted((facts for name, facts in parts.items() if name.endswith("-data")), key=lambda f: f["place"])
+        about = {facts["title"]: facts for facts in found}
+        results: dict[str, dict[Any, list[Facts]]] = {}
+        for title, facts in about.items():
+            for who in self.entered(facts["divergence"]):
+                starts = re.compile(re.escape(file_name(title, who)) + r"-(\d+)")
+                numbers = sorted(int(match[1]) for name in parts if (match := starts.fullmatch(name)))
+                if numbers:
+                    every = [parts[file_name(title, who, number)] for number in numbers]
+                    results.setdefault(title, {})[who] = every
+        return results, about
+
+    def _about(self, title: str, place: int, data: Any, scratch: Path) -> dict[str, Any]:
+        return {"title": title, "place": place, "divergence": data.divergence, **self.described(data)}
+
+    def _part(self, data: Any, who: Any, start: int, step: Step, scratch: Path) -> dict[str, Any]:
         return self.judged(data, self.trial(data, who, start).run(scratch, step))
+
+
+def to_be_made_again(facts: Facts) -> bool:
+    """Say whether a run comes from an earlier record, without its course, or was made before the method changed."""
+    return bool(facts.get("earlier") or facts.get("again"))
 
 
 def file_name(title: str, *more: object) -> str:

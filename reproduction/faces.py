@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +15,13 @@ from sklearn.datasets import load_sample_image
 from onmf.data.examples import with_outliers
 from reproduction import charts, claims
 from reproduction.arrays import Array, Counts, Mask
-from reproduction.claims import Claim, Results
+from reproduction.claims import Claim, Facts, Results
 from reproduction.contest import TITLES
 from reproduction.datasets import matlab
 from reproduction.experiment import Experiment, file_name
 from reproduction.judge import Scorer, peak_signal_to_noise
-from reproduction.report import Block, Folder, Result, heading, paragraph
-from reproduction.trial import Benchmark, Copies, InOrder, huber
+from reproduction.report import Block, Folder, heading, paragraph
+from reproduction.trial import Benchmark, Copies, InOrder, Result, huber
 
 ROWS = 6  # key of the random numbers of each row
 WHITE = 255.0
@@ -132,8 +133,8 @@ SHOWN = (0.9, 0.5, 0.2)  # the pictured images, by the rank of their brightness
 REMOVED = 0.5  # of the brightness in good light: with more, a shadow is called removed
 ALIKE = 1.0  # dB
 CLEANER = 6.0  # dB by which noise must fall to be called removed
-PICTURED = {"then": "the coefficients of their time, as in the paper", "now": "freshly solved coefficients"}
 THEN = "psnr of the coefficients of their time"
+PAPER = {"batch": "6.7 to 16.6", "ol-wang": "1.1 to 1.4"}  # their times / OL's, from the paper's Table 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +145,20 @@ class Contaminated(Benchmark):
     noisy: Array
     order: Counts  # the image that each sample is a copy of
 
+    def shown(self, images: Array) -> str:
+        """Return those of the images that are pictured, as text: one byte a pixel in base64."""
+        ranked = np.argsort(self.subject.images.mean(axis=1))
+        some = images[ranked[[int(rank * (len(ranked) - 1)) for rank in SHOWN]]]
+        pixels = np.clip(np.nan_to_num(some), 0, WHITE).round().astype(np.uint8)
+        return base64.b64encode(pixels.tobytes()).decode("ascii")
+
+
+def squares(text: str) -> Array:
+    """Return pictured images, (n, side, side) with pixels in [0, 1]."""
+    pixels = np.frombuffer(base64.b64decode(text), dtype=np.uint8) / WHITE
+    side = round(np.sqrt(len(pixels) / len(SHOWN)))
+    return pixels.reshape(-1, side, side)
+
 
 @dataclass(frozen=True)
 class Faces(Experiment):
@@ -153,7 +168,7 @@ class Faces(Experiment):
     MEASURES = (*QUALITY, THEN, "seconds", "best psnr on the way", "train")
     STARTS: ClassVar = {"small": 2, "paper": 10}
 
-    methods: tuple[str, ...] = ("ol", "ol-adaptive", "ol-wang", "batch", "ours")
+    methods: tuple[str, ...] = ("ol", "ol-exact", "ol-mean", "ol-adaptive", "ol-wang", "batch", "ours")
     stand_in: bool = False
     fresh_noise: bool = False
     subjects: int | None = None
@@ -177,48 +192,52 @@ class Faces(Experiment):
         train, held_out = (Scorer(loss, mean, seen, subject.images, WHITE) for seen in (noisy, other))
         return Contaminated(source, loss, COMPONENTS[self.size], train, held_out, subject, noisy, order)
 
-    def judged(self, data: Contaminated, result: Result) -> Result:
-        """Add the contestant's pictures of the noisy images.
+    def described(self, data: Contaminated) -> Facts:
+        subject = data.subject
+        return {"N": len(data.order), "F": data.source.n_features, "K": data.K} | {
+            name: quality(images, subject) | {"pictures": data.shown(images)}
+            for name, images in (("noisy", data.noisy), ("clean", subject.images))
+        }
 
-        *now* are those with coefficients solved for its final dictionary, *then* those with the coefficients found when
-        the images were last seen.
-        """
-        W, clean = result.arrays["W"], data.subject.images
-        coefficients = np.full((len(clean), len(W)), np.nan)
-        for image, h in zip(data.order[slice(*result.facts["places"])], result.arrays["H"], strict=True):
+    def judged(self, data: Contaminated, result: Result) -> dict[str, Any]:
+        """Add the quality of the fits, and pictures with the coefficients of their time, as the paper has them."""
+        clean = data.subject.images
+        coefficients = np.full((len(clean), len(result.W)), np.nan)
+        for image, h in zip(data.order[slice(*result.facts["places"])], result.H, strict=True):
             coefficients[image] = h
-        then = coefficients @ W
-        H, components = data.train.solved(W)
-        now = H @ components
-        facts = result.facts | quality(now, data.subject) | {THEN: peak_signal_to_noise(clean, then, WHITE)}
+        then = coefficients @ result.W
+        H, components = data.train.solved(result.W)
+        facts = result.facts | quality(H @ components, data.subject) | {"pictures": data.shown(then)}
         facts["best psnr on the way"] = max(point["psnr"] for point in facts["points"])
-        return Result(facts, {"now": now.astype(np.float32), "then": then.astype(np.float32)})
+        return facts | {THEN: peak_signal_to_noise(clean, then, WHITE)}
 
-    def blocks(self, folder: Folder, results: Results) -> list[Block]:
-        first = next(iter(self.sets.values()))
-        side, (N, F) = first.subject.side, (len(first.order), first.source.n_features)
+    def blocks(self, folder: Folder, results: Results, about: Mapping[str, Facts]) -> list[Block]:
+        first = next(iter(about.values()))
+        N, F = first["N"], first["F"]
         noise = "noise drawn anew for every copy" if self.fresh_noise else "the same noise in all copies of an image"
         text = (
-            f"{len(self.sets)} subjects, {len(first.noisy)} images of {side} x {side} pixels each. 30 % of the pixels "
-            f"of every image get noise from [-255, 255] added and are clipped to [0, 255]; {COPIES[self.size]} copies "
-            f"of each image in random order, {noise}: N = {N}, F = {F}. K = {first.K}, Huber's delta a "
-            f"tenth of the mean. {claims.steps(N, self.methods)} A pixel is in shadow where an image has less than a "
-            "quarter of the brightness that the subject has there in good light, the median of its brightest quarter "
-            "of images." + ("" if self.fresh_noise else f" {claims.OF_COPIES}")
+            f"{LIGHTS} images a subject, of {F} pixels each. 30 % of the pixels of every image get noise from [-255, "
+            f"255] added and are clipped to [0, 255]; {COPIES[self.size]} copies of each image in random order, "
+            f"{noise}: N = {N}. K = {first['K']}, Huber's delta a tenth of the mean. {claims.steps(N, self.methods)} "
+            "A pixel is in shadow where an image has less than a quarter of the brightness that the subject has there "
+            "in good light, the median of its brightest quarter of images."
+            + ("" if self.fresh_noise else f" {claims.OF_COPIES}")
         )
         blocks = [heading("Set-up"), paragraph(text)]
-        for title, data in self.sets.items():
-            ranked = np.argsort(data.subject.images.mean(axis=1))
-            shown = ranked[[int(rank * (len(ranked) - 1)) for rank in SHOWN]]
-            for when, caption in PICTURED.items():
-                columns = {"clean": data.subject.images, "noisy": data.noisy}
-                for method in results[title]:
-                    columns[TITLES[method]] = folder.arrays(file_name(title, method, self.seed))[when]
-                titles = [*columns, *[""] * len(columns) * (len(SHOWN) - 1)]
-                squares = [column[place].reshape(side, side) / WHITE for place in shown for column in columns.values()]
-                figure = charts.gallery(list(zip(titles, squares, strict=True)), len(columns), 1.7)
-                text = f"{title}: the final dictionaries with {caption} (first initial dictionary)."
-                blocks.append(folder.picture(file_name(title, when), figure, text))
+        for title, found in results.items():
+            columns = {name: squares(about[title][name]["pictures"]) for name in ("clean", "noisy")}
+            learnt = {TITLES[m]: squares(f["pictures"]) for m, (f, *_) in found.items() if "pictures" in f}
+            if not learnt:
+                continue
+            columns |= learnt
+            pictures = [
+                (name.replace(", ", ",\n") if place == 0 else "", column[place])
+                for place in range(len(SHOWN))
+                for name, column in columns.items()
+            ]
+            text = f"{title}: final dictionaries with the coefficients of their time, as in the paper (first start)."
+            figure = charts.gallery(pictures, len(columns), 1.7)
+            blocks.append(folder.picture(file_name(title, "pictures"), figure, text))
         return blocks
 
     def caption(self) -> str:
@@ -228,67 +247,80 @@ class Faces(Experiment):
             f"{REMOVED:.0%} of the brightness in good light."
         )
 
-    def summary(self, results: Results) -> list[dict[str, Any]]:
+    def summary(self, results: Results, about: Mapping[str, Facts]) -> list[dict[str, Any]]:
         """Return the rows of the summary; the noisy and the clean images of each subject come first."""
         given = [
-            {"subject": title, "method": name} | quality(pictures, data.subject)
-            for title, data in self.sets.items()
-            for name, pictures in (("noisy", data.noisy), ("clean", data.subject.images))
+            {"subject": title, "method": name, "starts": ""} | {each: about[title][name][each] for each in QUALITY}
+            for title in results
+            for name in ("noisy", "clean")
         ]
-        return sorted([*given, *super().summary(results)], key=lambda row: list(self.sets).index(row["subject"]))
+        rows = [*given, *super().summary(results, about)]
+        return sorted(rows, key=lambda row: list(results).index(row["subject"]))
 
-    def claims(self, results: Results) -> Iterator[Claim]:
-        methods = list(next(iter(results.values())))
+    def claims(self, results: Results, about: Mapping[str, Facts]) -> Iterator[Claim]:
+        where = "fresh noise in every copy" if self.fresh_noise else "noise before copying"
+        entered = [method for method in self.methods if any(method in found for found in results.values())]
+
+        def of(method: str) -> dict[str, Any]:
+            return {title: found for title, found in results.items() if method in found}
 
         def means(method: str, measure: str) -> list[float]:
-            return [claims.mean(found[method], measure) for found in results.values()]
+            return [claims.mean(found[method], measure) for found in of(method).values()]
 
-        def claim(method: str, text: str, measured: str, good: list[bool]) -> Claim:
-            return Claim(
-                text, measured, good, claims.failing_early(good, [found[method] for found in results.values()])
-            )
+        def early(method: str, good: list[bool]) -> list[bool]:
+            return claims.failing_early(good, [found[method] for found in of(method).values()])
 
-        noisy = [quality(data.noisy, data.subject)["psnr"] for data in self.sets.values()]
-        for method in methods:
-            gains = [after - before for after, before in zip(means(method, "psnr"), noisy, strict=True)]
-            text = claims.about(method, f"{claims.IN_WORDS[method]} removes the salt-and-pepper noise")
+        for method in entered:
+            before = [about[title]["noisy"]["psnr"] for title in of(method)]
+            gains = [after - noisy for after, noisy in zip(means(method, "psnr"), before, strict=True)]
             measured = f"gain in PSNR over the noisy images, dB: {claims.listed(gains, '.1f')}"
-            yield claim(method, text, measured, [gain >= CLEANER for gain in gains])
-        before = [quality(data.subject.images, data.subject)["brightness in shadow"] for data in self.sets.values()]
-        for method in methods:
+            good = [gain >= CLEANER for gain in gains]
+            figure = f"{claims.span(gains, '.1f')} dB{claims.among(of(method), len(about))}"
+            sentence = f"{where}: {{}} removes the salt-and-pepper noise"
+            yield Claim(sentence, measured, good, early(method, good), method, figure)
+        for method in entered:
+            before = [about[title]["clean"]["brightness in shadow"] for title in of(method)]
             shares = means(method, "brightness in shadow")
             measured = ", ".join(f"{share:.2f} (was {was:.2f})" for share, was in zip(shares, before, strict=True))
-            measured = f"brightness in shadow / in good light: {measured}"
+            measured, figure = f"brightness in shadow / in good light: {measured}", claims.span(shares, ".2f")
+            figure += f" of good light{claims.among(of(method), len(about))}"
             if method == "ol-wang":
                 left = [share < REMOVED for share in shares]
-                yield _fails(measured, left, [claims.still_falling(*found[method]) for found in results.values()])
+                falling = [claims.still_falling(*found[method]) for found in of(method).values()]
+                yield _fails(where, measured, left, falling, figure)
             else:
-                text = claims.about(method, f"{claims.IN_WORDS[method]} removes shadows")
-                yield claim(method, text, measured, [share >= REMOVED for share in shares])
-        for method in [name for name in ("ol", "ol-adaptive", "ours") if {name, "batch"} <= set(methods)]:
-            paper = " (the paper: 6.7 to 16.6)" if method == "ol" else ""  # from its Table 8
-            yield from (claims.faster_than_batch(title, found, method, paper) for title, found in results.items())
-        if {"ol", "ol-wang"} <= set(methods):
-            ratios = [wang / ol for wang, ol in zip(means("ol-wang", "seconds"), means("ol", "seconds"), strict=True)]
-            measured = f"OL-Wang's time / OL's: {claims.listed(ratios, '.2f')} (the paper: 1.1 to 1.4)"
-            yield Claim("OL-Wang runs slightly slower than OL", measured, [ratio > 1 for ratio in ratios])
-        if {"ol", "ol-wang", "batch"} <= set(methods):
-            levels = {method: means(method, "psnr") for method in ("ol", "batch", "ol-wang")}
-            measured = "; ".join(
-                f"{TITLES[method]} {claims.listed(values, '.1f')}" for method, values in levels.items()
-            )
-            yield claim(
-                "ol",
-                "OL and Batch perform alike and greatly outperform OL-Wang",
-                f"PSNR in dB (alike: within {ALIKE:g} dB): {measured}",
-                [abs(ol - b) <= ALIKE and ol >= wang + ALIKE for ol, b, wang in zip(*levels.values(), strict=True)],
-            )
+                good = [share >= REMOVED for share in shares]
+                sentence = f"{where}: {{}} removes shadows"
+                yield Claim(sentence, measured, good, early(method, good), method, f"brightness {figure}")
+        for method in [name for name in entered if name not in ("batch", "ol-wang")]:
+            yield claims.shorter_run(f"{where}: {{}} runs in less time than Batch", results, method, PAPER["batch"])
+            sentence = f"{where}: {{}} is significantly faster than Batch to its loss"
+            yield claims.faster_than_batch(sentence, results, method)
+        for method in [name for name in claims.PAPERS if name in entered]:
+            both = {title: found for title, found in of(method).items() if "ol-wang" in found}
+            seconds = [[claims.mean(f[name], "seconds") for f in both.values()] for name in ("ol-wang", method)]
+            ratios = [wang / ol for wang, ol in zip(*seconds, strict=True)]
+            measured = f"its time / OL's: {claims.listed(ratios, '.2f')} (the paper: {PAPER['ol-wang']})"
+            sentence = f"{where}: {claims.IN_WORDS['ol-wang']} runs slightly slower than {{}}"
+            figure = claims.span(ratios, ".2f") if ratios else ""
+            yield Claim(sentence, measured if ratios else claims.NOT_RUN, [r > 1 for r in ratios], (), method, figure)
+            all_three = [found for found in both.values() if "batch" in found]
+            levels = [[claims.mean(f[name], "psnr") for f in all_three] for name in (method, "batch", "ol-wang")]
+            rows = zip(*levels, strict=True)
+            good = [abs(ol - batch) <= ALIKE and ol >= wang + ALIKE for ol, batch, wang in rows]
+            names = zip(("OL", "Batch", "OL-Wang"), levels, strict=True)
+            text = "; ".join(f"{name} {claims.listed(values, '.1f')}" for name, values in names)
+            sentence = f"{where}: {{}} and Batch perform alike and greatly outperform {claims.IN_WORDS['ol-wang']}"
+            falling = claims.failing_early(good, [found[method] for found in all_three])
+            measured = f"PSNR in dB (alike: within {ALIKE:g} dB): {text}" if good else claims.NOT_RUN
+            yield Claim(sentence, measured, good, falling, method, f"PSNR: {text}" if good else "")
 
 
-def _fails(measured: str, left: list[bool], falling: list[bool]) -> Claim:
+def _fails(where: str, measured: str, left: list[bool], falling: list[bool], figure: str) -> Claim:
     """Return the claim that OL-Wang leaves the shadows of most subjects, unsettled where they were still fading."""
     good, for_good = (
         sum(subjects) >= 0.75 * len(left)
         for subjects in (left, [dark and not still for dark, still in zip(left, falling, strict=True)])
     )
-    return Claim("OL-Wang fails to remove shadows (three subjects of four)", measured, [good], [good and not for_good])
+    sentence = f"{where}: {{}} fails to remove shadows (three subjects of four)"
+    return Claim(sentence, measured, [good], [good and not for_good], "ol-wang", f"brightness {figure}")

@@ -80,7 +80,9 @@ class Scorer:
     def best(self, W: Array, floors: Sequence[float] | None = None) -> Score:
         """Return the score with the floor of the lowest loss."""
         best, components = Score(float("inf"), 0.0, False), _at_unit_maximum(W)
-        for floor in (floors or self.floors) if len(components) else ():
+        floors = (floors or self.floors) if len(components) else ()
+        idle = [floor for floor in floors if (components >= floor * self.profile).all()]  # all the same dictionary
+        for floor in floors[max(0, len(idle) - 1) :]:
             score = self._score(components, floor)
             if score.loss > 1.001 * best.loss:
                 break

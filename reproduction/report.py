@@ -14,10 +14,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import safetensors.numpy
-
-from reproduction.arrays import Array
 from reproduction.claims import HOLDS, IN_PART, NOT, NOT_EXAMINED, TOO_SHORT, Claim
 
 CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", NOT_EXAMINED: "not-examined"}
@@ -119,16 +115,8 @@ def shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of one part of an experiment: facts that fit into JSON, and arrays."""
-
-    facts: dict[str, Any]
-    arrays: dict[str, Array]
-
-
 class Folder:
-    """Settings, tables, pictures, and for each finished part one file of facts and one of arrays."""
+    """Settings, tables, pictures, and for each finished part a file of facts."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self.settings = path, dict(settings)
@@ -150,27 +138,19 @@ class Folder:
         for litter in self.path.glob(".scratch-*"):
             shutil.rmtree(litter, ignore_errors=True)
 
-    def part(self, name: str, find: Callable[[Path], Result]) -> dict[str, Any]:
-        """Return the facts of a part, read from here or found now.
-
-        ``find`` is given a temporary folder for arrays too large for memory. The facts are written last: a part that
-        has them is complete.
-        """
+    def keep(self, name: str, find: Callable[[Path], dict[str, Any]]) -> None:
+        """Find the facts of a part, if they are not here yet; ``find`` is given a temporary folder for large arrays."""
         facts = self._parts / f"{name}.json"
         if not facts.exists():
             self._begin()
             with tempfile.TemporaryDirectory(dir=self.path, prefix=".scratch-") as scratch:
-                result = find(Path(scratch))
-            content = {key: np.ascontiguousarray(array) for key, array in result.arrays.items()}
-            with replacing(self._parts / f"{name}.safetensors") as temporary:
-                temporary.write_bytes(safetensors.numpy.save(content))
+                found = find(Path(scratch))
             with replacing(facts) as temporary:
-                temporary.write_text(json.dumps(result.facts) + "\n")
-        return json.loads(facts.read_text())
+                temporary.write_text(json.dumps(found) + "\n")
 
-    def arrays(self, name: str) -> dict[str, Array]:
-        """Read the arrays of a finished part."""
-        return safetensors.numpy.load_file(self._parts / f"{name}.safetensors")
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """Return the facts of all finished parts, by name."""
+        return {path.stem: json.loads(path.read_text()) for path in sorted(self._parts.glob("*.json"))}
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Block:
         """Write rows as NAME.csv, and give them as a block of the report; missing cells are left empty."""

@@ -2,8 +2,8 @@
 
 - *objective*: the paper's. For online methods the empirical loss 1/t sum_i d(v_i || h_i W_t) over the samples so far,
   with the coefficients found when each sample was seen, which are kept on disk; for Batch its own loss.
-- *train*, *held_out*: the mean loss, at the best coefficients, of samples that were learnt from and of others. It does
-  not depend on how a method finds its coefficients, and so compares them all.
+- *train*: the mean loss, at the best coefficients, of samples that were learnt from. It does not depend on how a method
+  finds its coefficients, and so compares them all. *held_out*: that of other samples, for the final dictionary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from onmf.data import Numbered, OnBad, Rows, Source
 from reproduction.arrays import Array, Counts, dense
 from reproduction.contest import CONTESTANTS, ONLINE, Batch, Mark, Task, timed_run, warm_up
 from reproduction.judge import Scorer
-from reproduction.report import Result
 
 KEPT = 2000  # samples, the last ones, whose coefficients are kept for pictures of their fits
 TIMED_ITERATIONS = 10
@@ -43,6 +42,15 @@ def uniform_start(K: int, F: int, seed: int) -> Array:
 def huber(mean: float) -> str:
     """Name Huber's loss for data of this mean."""
     return f"huber:{HUBER_SHARE * mean:.4g}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a contestant found: facts that fit into JSON, its dictionary, and the coefficients of its last samples."""
+
+    facts: dict[str, Any]
+    W: Array
+    H: Array
 
 
 class InOrder(Source):
@@ -112,12 +120,14 @@ class Trial:
             marks, H, facts = (self._batch if self.contestant == "batch" else self._online)(scratch, step)
         points = []
         for mark, W in marks:
-            train, held_out = self.benchmark.train.best(W), self.benchmark.held_out.best(W)
-            losses = {"objective": mark.loss, "train": train.loss, "held_out": held_out.loss}
-            points.append({"samples": mark.samples, "seconds": mark.seconds, **losses, "psnr": train.psnr})
+            train = self.benchmark.train.best(W)
+            losses = {"objective": mark.loss, "train": train.loss, "psnr": train.psnr}
+            points.append({"samples": mark.samples, "seconds": mark.seconds, **losses})
         places = [max(0, len(H) - KEPT), len(H)]  # of the samples whose coefficients are kept
-        facts = {"points": points, "seconds": points[-1]["seconds"], "places": places} | facts
-        return Result(facts, {"W": marks[-1][1], "H": H[slice(*places)]})
+        W = marks[-1][1]
+        facts = {"held_out": self.benchmark.held_out.best(W).loss, "places": places} | facts
+        facts = {"start": self.start, "points": points, "seconds": points[-1]["seconds"]} | facts
+        return Result(facts, W, H[slice(*places)])
 
     def _online(self, scratch: Path, step: Step) -> Outcome:
         contestant = ONLINE[self.contestant](self.task, self.variant)

@@ -13,7 +13,7 @@ from onmf.data.examples import Planted, Texts
 from onmf.insight.topics import coherence, leading
 from reproduction.faces import FreshNoise, Subject, brightness_in_shadow, contaminated, halved, quality, stand_ins
 from reproduction.synthetic import NAMES, Data, PlantedSource
-from reproduction.topics import cluster, documents
+from reproduction.topics import NAMED, cluster, documents, topics_of
 from reproduction.trial import Copies, Trial
 
 TEXTS = Texts(
@@ -164,15 +164,20 @@ def test_a_perfect_clustering_is_found_whatever_the_topics_order():
     found = cluster(masses, labels, 3)
     assert found["accuracy"] == 1
     assert found["nmi"] == pytest.approx(1)
-    assert found["category"] == [1, 2, 0]
-    assert found["majority"] == [1, 2, 0]
+    assert found["documents"] == [[0, 2, 0], [0, 0, 2], [2, 0, 0]]
 
 
-def test_topics_without_documents_have_no_majority():
+def test_a_topic_belongs_to_the_category_that_most_of_its_documents_have():
     found = cluster(np.array([[1.0, 0, 0]] * 4), np.array([0, 0, 0, 1]), 2)
     assert found["accuracy"] == 0.75
-    assert found["majority"] == [0, -1, -1]
-    assert sorted(found["category"]) == [-1, 0, 1]
+    assert topics_of(found["documents"], ["a", "b"], {"A": ("a",), "B": ("b",)}) == {"A": 0}
+
+
+def test_general_categories_are_those_that_the_paper_names():
+    labels = ["alt.atheism", "rec.autos", "rec.sport.hockey", "sci.space", "soc.religion.christian", "misc.forsale"]
+    documents = [[9, 0, 0, 0, 8, 0], [0, 0, 0, 0, 20, 0], [0, 5, 4, 0, 0, 0], [0, 0, 0, 3, 0, 2]]
+    found = topics_of(documents, labels, NAMED["20 Newsgroups"])
+    assert found == {"Religion": 1, "Space": 3}  # the third topic is of cars, none of sales
 
 
 def test_coherence_of_words_that_always_never_or_independently_meet():

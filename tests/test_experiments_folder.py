@@ -11,7 +11,7 @@ import pytest
 from reproduction.claims import HOLDS, Claim
 from reproduction.experiment import Experiment
 from reproduction.faces import Faces
-from reproduction.report import Folder, Report, Result, heading, paragraph, table
+from reproduction.report import Folder, Report, heading, paragraph, table
 from reproduction.sensitivity import Sensitivity
 from reproduction.synthetic import Data, Synthetic
 from reproduction.topics import Topics
@@ -20,15 +20,15 @@ from reproduction.topics import Topics
 def test_a_finished_part_is_not_found_again(tmp_path):
     calls = []
 
-    def find(scratch) -> Result:
+    def find(scratch) -> dict:
         calls.append(1)
         (scratch / "large").write_text("...")
-        return Result({"loss": 1.5, "never": math.inf}, {"W": np.eye(2)})
+        return {"loss": 1.5, "never": math.inf}
 
     for _ in range(2):
         folder = Folder(tmp_path / "run", {"seed": 1})
-        assert folder.part("kl-ol", find) == {"loss": 1.5, "never": math.inf}
-        np.testing.assert_array_equal(folder.arrays("kl-ol")["W"], np.eye(2))
+        folder.keep("kl-ol", find)
+        assert folder.parts() == {"kl-ol": {"loss": 1.5, "never": math.inf}}
     assert len(calls) == 1
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["parts", "settings.json"]
 
@@ -36,12 +36,12 @@ def test_a_finished_part_is_not_found_again(tmp_path):
 def test_a_part_that_fails_leaves_nothing(tmp_path):
     folder = Folder(tmp_path, {})
 
-    def fails(scratch) -> Result:
+    def fails(scratch) -> dict:
         (scratch / "large").write_text("...")
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        folder.part("x", fails)
+        folder.keep("x", fails)
     assert not list((tmp_path / "parts").glob("*"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["parts", "settings.json"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,11 +12,10 @@ from onmf import OnlineNMF, Progress, divergences
 from onmf.data import Rows
 from onmf.methods import Canonical, Paper
 from reproduction import contest
-from reproduction.contest import Task, canonical
+from reproduction.contest import ExactOL, MeanOL, Task, canonical
 from reproduction.judge import Scorer
-from reproduction.report import Result
 from reproduction.synthetic import Data
-from reproduction.trial import Benchmark, Copies, Trial, empirical_losses
+from reproduction.trial import Benchmark, Copies, Result, Trial, empirical_losses
 
 
 def small_problem(divergence: str = "kl", n: int = 400, judged: int = 20) -> Benchmark:
@@ -39,6 +40,13 @@ def test_the_canonical_parameters_are_the_papers():
     assert canonical(1000) == Paper(tau=10, step=Canonical(a=200.0, b=200.0), solver="paper")
 
 
+def test_each_reading_of_the_paper_differs_from_the_last_in_one_thing():
+    task = Trial(small_problem(), "ol", 0).task
+    exact, mean = (kind(task).settings.method for kind in (ExactOL, MeanOL))
+    assert exact == replace(canonical(400), solver="auto")
+    assert mean == replace(exact, step=Canonical(a=8.0, b=80.0))  # a tenth of 0.2 N, since tau is 10
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_empirical_losses_are_those_of_the_papers_formula(rng, sparse):
     divergence = divergences.get("kl")
@@ -61,13 +69,13 @@ def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
     variant = still if name == "ol" else {}
     result = compete(name, problem, variant=variant)
     last = result.facts["points"][-1]
-    assert result.arrays["H"].shape == (400, 3)
+    assert result.H.shape == (400, 3)
     if name == "ol":
         X = Trial(problem, name, 0).task.gathered()
-        exact = Scorer("squared_l2", X.mean(axis=0), X).best(result.arrays["W"]).loss
+        exact = Scorer("squared_l2", X.mean(axis=0), X).best(result.W).loss
         assert last["objective"] == pytest.approx(exact, rel=1e-4)
     else:  # components have unit mass, whatever unit they were learnt in
-        np.testing.assert_allclose(result.arrays["W"].sum(axis=1), 1.0)
+        np.testing.assert_allclose(result.W.sum(axis=1), 1.0)
         assert last["objective"] >= last["train"]  # early coefficients belong to a worse dictionary
 
 
@@ -78,7 +86,8 @@ def test_the_objective_uses_the_coefficients_of_their_time(name, compete):
 def test_earlier_methods_take_part(name, divergence, method, compete):
     result = compete(name, small_problem(divergence))
     assert result.facts["method"] == method
-    assert np.isfinite([point["held_out"] for point in result.facts["points"]]).all()
+    assert np.isfinite([point["train"] for point in result.facts["points"]]).all()
+    assert np.isfinite(result.facts["held_out"])
 
 
 def test_batch_reports_its_own_objective_and_its_end(tmp_path):
@@ -109,8 +118,8 @@ def test_batch_on_equal_copies_is_batch_on_one_at_their_cost(sparse, rng, compet
     quick, whole = (
         compete("batch", Benchmark(source, "kl", 2, scorer, scorer)) for source in (Copies(V, order), Rows(V[order]))
     )
-    np.testing.assert_allclose(quick.arrays["W"], whole.arrays["W"], rtol=1e-6)
-    np.testing.assert_allclose(quick.arrays["H"], whole.arrays["H"], rtol=1e-6)
+    np.testing.assert_allclose(quick.W, whole.W, rtol=1e-6)
+    np.testing.assert_allclose(quick.H, whole.H, rtol=1e-6)
     assert quick.facts["iterations"] == whole.facts["iterations"]
     assert quick.facts["n"] == 800
     assert quick.facts["points"][-1]["objective"] == pytest.approx(whole.facts["points"][-1]["objective"])

@@ -1,0 +1,79 @@
+"""The page of the paper's experiments is made whole from stored records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import reproduction_page as page
+from onmf import plots
+from reproduction import charts
+from reproduction.claims import Claim
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = {
+    "start": 0,
+    "seconds": 1.23456789,
+    "places": [0, 9],
+    "points": [{"samples": 1, "train": 2.0, "psnr": None}, {"samples": 9, "train": 1.0, "psnr": None}],
+    "pictures": "AAAA",
+}
+
+
+def test_the_page_is_what_the_records_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for chart in ("panels", "gallery"):
+        monkeypatch.setattr(charts, chart, lambda *_: plots.new_figure(1, 1))
+    page.write(tmp_path)
+    assert (tmp_path / "reproduction.md").read_text() == (ROOT / "docs" / "reproduction.md").read_text(), (
+        "run python -m benchmarks.reproduction_page"
+    )
+    pictures = {path.name for path in (tmp_path / "images").iterdir()}
+    assert pictures == {path.name for path in (ROOT / "docs" / "images").glob("reproduction-*.png")}
+
+
+def test_the_records_are_small() -> None:
+    assert sum(path.stat().st_size for path in page.RECORDS.iterdir()) < 600_000
+
+
+def test_a_record_keeps_six_digits_and_pictures_of_the_first_start() -> None:
+    kept = page.unpacked(page.packed(RUN, seed=0))
+    points = [{"samples": 1, "train": 2.0}, {"samples": 9, "train": 1.0}]
+    assert kept == {"start": 0, "seconds": 1.23457, "points": points, "pictures": "AAAA"}
+    assert "pictures" not in page.packed(RUN | {"start": 1}, seed=0)
+
+
+def test_finished_parts_join_the_record_of_their_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "RECORDS", tmp_path / "records")
+    parts = tmp_path / "synthetic" / "parts"
+    parts.mkdir(parents=True)
+    settings = {"experiment": "synthetic", "size": "paper", "seed": 0, "samples": None, "features": None}
+    (tmp_path / "synthetic" / "settings.json").write_text(json.dumps(settings))
+    about = {"title": "l2", "place": 0, "divergence": "l2"}
+    for name, facts in {"l2-data": about, "l2-ol-0": RUN, "l2-batch-0": RUN | {"earlier": True}}.items():
+        (parts / f"{name}.json").write_text(json.dumps(facts))
+        page.take(tmp_path / "synthetic")
+    record = json.loads((tmp_path / "records" / "synthetic.json").read_text())
+    assert sorted(record["parts"]) == ["l2-batch-0", "l2-data", "l2-ol-0"]
+    absent = list(page.missing("synthetic", record))
+    assert "- Synthetic data, OL: l2 (1 of 5 starts)" in absent
+    assert "- Synthetic data, Batch: l2" in absent  # to be made again
+    (tmp_path / "synthetic" / "settings.json").write_text(json.dumps(settings | {"seed": 1}))
+    with pytest.raises(SystemExit, match="other settings"):
+        page.take(tmp_path / "synthetic")
+
+
+def test_the_readings_of_a_claim_share_a_line_and_other_methods_have_their_own() -> None:
+    claims = [
+        Claim("{} is fast", "", [False], (), "ol", "2 s"),
+        Claim("{} is fast", "", [True], (), "ol-mean", "1 s"),
+        Claim("{} is fast", "", [True], (), "batch"),
+        Claim("{} is fast", "", [True], (), "ours"),  # not the paper's
+        Claim("{} is slow", "", []),  # not run
+    ]
+    first, batch = (page.in_one_line(group) for group in page.grouped(claims))
+    assert first["the paper's claim"] == "OL is fast"
+    assert first["verdict"] == "does not hold: as recorded; holds: mean gradient"
+    assert first["figure"] == "as recorded: 2 s; mean gradient: 1 s"
+    assert (batch["the paper's claim"], batch["verdict"]) == ("Batch is fast", "holds")
