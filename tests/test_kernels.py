@@ -464,7 +464,7 @@ def test_multiplicative_steps_are_those_of_the_formula_and_have_their_fits(
     found = H.astype(dtype)
     Wt, mass = np.ascontiguousarray(W.T).astype(dtype), W.sum(axis=1).astype(dtype)
     fits, entries = np.empty(X.nnz, dtype), X.tocoo()
-    multiplicative_steps(X, found, Wt, mass, penalties.astype(dtype), fits, order, l2, low, high, 3, 0, 7)
+    multiplicative_steps(X, found, Wt, mass[None], penalties.astype(dtype), fits, order, l2, low, high, 3, 0, 7)
     assert found.dtype == dtype
     np.testing.assert_allclose(fits, (expected @ W)[entries.row, entries.col], rtol=digits(dtype))
     np.testing.assert_allclose(found, expected, rtol=digits(dtype))
@@ -479,7 +479,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
     losses = []
     for _ in range(6):
         losses.append(Alpha(float(order)).value(X.toarray(), H @ W))
-        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1), np.zeros(7), np.empty(X.nnz)
+        arrays = X, H, np.ascontiguousarray(W.T), W.sum(axis=1)[None], np.zeros(7), np.empty(X.nnz)
         multiplicative_steps(*arrays, order, 0.0, 1e-8, 1e8, 1, 0, 7)
     assert (np.diff(losses, axis=0) <= 1e-12).all()
     assert losses[-1].sum() < losses[0].sum()
@@ -488,7 +488,7 @@ def test_multiplicative_steps_never_raise_the_divergence(rng: np.random.Generato
 def test_multiplicative_steps_change_the_rows_they_are_given_and_no_others(rng: np.random.Generator) -> None:
     X, Wt, H = counts(rng, 7, 9), rng.random((9, 4)), rng.random((7, 4)) + 0.1
     whole, some = H.copy(), H.copy()
-    numbers = Wt.sum(axis=0), rng.random(7), np.empty(X.nnz), 1.0, 0.3, 1e-8, 1e8, 2
+    numbers = Wt.sum(axis=0)[None], rng.random(7), np.empty(X.nnz), 1.0, 0.3, 1e-8, 1e8, 2
     multiplicative_steps(X, whole, Wt, *numbers, 0, 7)
     multiplicative_steps(X, some, Wt, *numbers, 2, 5)
     np.testing.assert_array_equal(some[2:5], whole[2:5])
@@ -591,7 +591,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         blend: {"A": f((3, 5)), "news": f((3, 2)), "first": 0, "keep": 1, "gain": 1},
         sweep: {"A": f((6, 5)), "b": f((3, 5)), "W": f((3, 9)), "low": f(9), "unit": f(3), "high": np.inf}
         | {"first": 4, "sweeps": 1},
-        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "l1": f(4)}
+        multiplicative_steps: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f((1, 3)), "l1": f(4)}
         | {"fits": f(X.nnz), "order": 1.0, "l2": 0.0, "low": 0.0, "high": 1.0, "steps": 1}
         | {"first": 0, "last": 4},
         multiplicative_iteration: {"X": X, "H": f((4, 3)), "Wt": f((6, 3)), "mass": f(3), "fits": f(X.nnz)}
@@ -634,7 +634,7 @@ def misfits() -> dict[str, tuple[object, str]]:
         (sweep, {"A": f((5, 5))}, {"b": f((2, 5))}, {"W": f((3, 8))}, {"low": f(5)}, {"unit": f((3, 1))}),
         (sweep, {"first": 5}, {"first": -1}, {"low": single(9)}),
         (sweep, {"A": f((3, 3)), "first": 5}, {"A": f((3, 3)), "first": -1}),
-        (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f(2)}, {"H": single(4, 3)}),
+        (multiplicative_steps, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f((2, 3))}, {"H": single(4, 3)}),
         (multiplicative_steps, {"l1": f(3)}, {"fits": f(3)}, {"first": -1}, {"last": 5}),
         (multiplicative_iteration, {"H": f((5, 3))}, {"fits": f(2)}, {"ratios": f(2)}, {"first": -1}, {"last": 5}),
         (coordinate_descent, {"H": f((5, 3))}, {"Wt": f((6, 2))}, {"mass": f((2, 3))}, {"high": f((3, 3))}),

@@ -285,7 +285,9 @@ class Samples:
     @cached_property
     def places_by_feature(self) -> Any:
         """Where the entries of each feature of a sparse X are in ``values``, as a CSR matrix (F, n)."""
-        return self.like(np.arange(self.values.size)).tocsc().T
+        stored = self.matrix
+        places = np.arange(stored.nnz)
+        return scipy.sparse.csr_matrix((places, stored.indices, stored.indptr), shape=stored.shape).tocsc().T
 
     def sum(self, axis: int) -> Array:
         """Return the weighted sum of each feature (0) or each sample (1)."""

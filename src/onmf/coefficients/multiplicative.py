@@ -54,8 +54,9 @@ class Multiplicative(CoefficientSolver, name="multiplicative"):
             lambda rows: kernels.multiplicative.multiplicative_steps(*arrays, *numbers, rows.start, rows.stop),
             threads.by_work(len(H), fits.size / max(len(H), 1) * problem.K * self.max_iter, ENOUGH),
         )
-        found = replace(Coefficients.untested(H, self.max_iter), Y=fits)
-        return found if problem.upper_bounds is None else replace(found, H=np.minimum(H, problem.upper_bounds), Y=None)
+        if problem.upper_bounds is not None:  # with which the fits are others
+            return Coefficients.untested(np.minimum(H, problem.upper_bounds), self.max_iter)
+        return replace(Coefficients.untested(H, self.max_iter), Y=fits)
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
         return Coefficients.untested(self.improved(problem, H), self.max_iter)

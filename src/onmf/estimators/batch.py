@@ -60,8 +60,9 @@ class BatchNMF(NMF):
 
     **Samples are rows.** All of them are in memory, and every iteration goes over all. Under the library's own
     divergences the loss cannot rise: multiplicative updates minimise a majorant of it (for l1, of a version rounded at
-    the kink by a thousandth of each sample's mean), and coordinate descent lowers it with every step. For data that
-    come as a stream, or are many, see ``OnlineNMF``, which needs fewer passes.
+    the kink by a thousandth of each sample's mean), coordinate descent lowers it with every step, and second-order
+    steps are made only where it falls. For data that come as a stream, or are many, see ``OnlineNMF``, which needs
+    fewer passes.
 
     Parameters
     ----------
@@ -72,14 +73,17 @@ class BatchNMF(NMF):
     init : {"kmeans++", "uniform", "samples", "nndsvda"}, array (K, F) or fitted model, default "kmeans++"
         The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
         ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
-        Coordinate descent begins with an online pass over up to 5,000 samples, unless it is given a dictionary.
+        Other solvers begin with an online pass over up to 5,000 samples, unless they are given a dictionary.
     fixed : array (J, F) or None, default None
         Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
-    solver : {"auto", "multiplicative", "coordinate"}, default "auto"
+    solver : {"auto", "multiplicative", "coordinate", "surrogate"}, default "auto"
         "coordinate" is for sparse counts, text and cells: a sweep of coordinate descent over the coefficients and one
         over the weights in turn, at the non-zeros, under kl, hellinger and alpha > 0 without penalties or missing
-        entries. "auto" takes it for these where less than 15 % of the entries are not zero, and "multiplicative"
-        elsewhere.
+        entries. "surrogate" is for dense data: Newton's step for the coefficients and the minimum of quadratic models
+        of all samples for the weights, under smooth separable divergences, likewise. "auto" takes "coordinate" where
+        less than 15 % of the entries are not zero, "surrogate" for up to 80 components where more are and the
+        divergence is convex and admits zeros (kl, hellinger, squared_l2, beta from 1 to 2, alpha > 0), and
+        "multiplicative" elsewhere. "surrogate" keeps data and K (K + 1) / 2 numbers per feature dense in memory.
     pseudo_counts : float or None, default None
         A Dirichlet prior on the components, for solver "coordinate" under kl: every feature counts in every component
         as if it had been seen this often, in the data's units. None: 0.01, which lowers the loss of samples that were
@@ -88,10 +92,10 @@ class BatchNMF(NMF):
         Iterations at most.
     tol : float or None, default None
         The loss, with penalties and pseudo-counts, has converged when it falls by less than this share of itself over
-        ten iterations, or three of coordinate descent; 0: never. None: 1e-5, and 0.03 with pseudo-counts, as later
-        iterations hardly lower the loss of other samples.
+        ten multiplicative iterations, or three of other solvers; 0: never. None: 1e-5, and 0.03 with pseudo-counts, as
+        later iterations hardly lower the loss of other samples.
     coefficients : {"nonnegative"}, default "nonnegative"
-        Neither solver can keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
+        No solver can keep them on the simplex; ``OnlineNMF(coefficients="simplex")`` can.
     clip : (low, high) or None, default None
         Clip the data first, in their units.
     missing : {None, "nan"}, default None

@@ -77,7 +77,7 @@ class CoordinateUpdates(Updates):
     def _extrapolated(self, H: Array, W: Array, most: float) -> tuple[Array, Array]:
         """Return H and W, further on the way from the last ones if the objective is at most ``most`` there."""
         last, self._last = self._last, (H, W)
-        if last is None:
+        if last is None or self.prior:  # with which the few sweeps that there are do not repay the look ahead
             return H, W
         far_H, far_W = (
             np.maximum(now + now.dtype.type(self._reach) * (now - before), KEPT * now)

@@ -31,7 +31,7 @@ from onmf.samples import Samples
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the components per update
 CACHE = 600_000  # bytes
 DAMPING = 1e-3  # of the mean curvature of a component's weights: kappa
-WORK = 1.5e6  # of a thread at a time, in products
+WORK = 1.5e5  # of a thread at a time, in products
 NEGLIGIBLE = 1e-10  # of a component's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
 AVERAGES = ("A", "S", "a", "b", "size", "mass", "squares", "mean")  # as far as they are kept
