@@ -130,6 +130,14 @@ BEFORE = {  # verdicts of the page of November 2026 on OL as recorded, and why a
         "holds in part",
         "with exact coefficients OL ends below Batch under Huber, too, and only l2 is left; the mean gradient is new",
     ),
+    "{} converges as fast as the reconstruction of OL-Wang (Huber)": (
+        "does not hold",
+        "with exact coefficients OL ends lower, and gets there in about the time of OL-Wang",
+    ),
+    "{} converges significantly faster than the reconstruction of OL-Guan (squared l2)": (
+        "holds",
+        "as recorded OL was 1.55 times as fast, is 1.42 times as fast now, and 1.5 is the limit; the mean gradient is new",
+    ),
     "Different initialisations of {} lead to similar results": ("not examined", "run from several starts now"),
     **{
         f"{{}} is insensitive to {each}: its convergence speed varies little over wide ranges": (
