@@ -136,7 +136,7 @@ BEFORE = {  # verdicts of the page of November 2026 on OL as recorded, and why a
     ),
     "{} converges significantly faster than the reconstruction of OL-Guan (squared l2)": (
         "holds",
-        "as recorded OL was 1.55 times as fast, is 1.42 times as fast now, and 1.5 is the limit; the mean gradient is new",
+        "as recorded OL was 1.55 times as fast and is 1.42 now, where 1.5 is the limit; the mean gradient is new",
     ),
     "Different initialisations of {} lead to similar results": ("not examined", "run from several starts now"),
     **{
