@@ -237,8 +237,9 @@ def test_the_method_in_use_is_known():
 def test_the_error_of_reconstruction_is_scikit_learns(name, loss, form, rng):
     X = form(data(40, rng))
     W = rng.random((3, F))
-    ours = batch(name, init=W, max_iter=10, tol=0).fit(X)
-    start = batch(name, init=W, max_iter=1, tol=0, callbacks=[lambda _: True]).fit(X)
+    settings = {"init": W, "tol": 0, "solver": "multiplicative"}
+    ours = batch(name, max_iter=10, **settings).fit(X)
+    start = batch(name, max_iter=1, callbacks=[lambda _: True], **settings).fit(X)
     theirs = sklearn.decomposition.NMF(3, init="custom", solver="mu", beta_loss=loss, max_iter=10, tol=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -953,7 +953,7 @@ def test_a_window_and_a_hop_that_the_features_do_not_have_are_refused(parts: Par
 
 
 def test_every_fact_has_values_that_are_refused(parts: Parts) -> None:
-    free = {"raised", "zeros", "divergence.class", "position.generator.has_uint32", "position.generator.uinteger"}
+    free = {"raised", "divergence.class", "position.generator.has_uint32", "position.generator.uinteger"}
     free |= {f"position.generator.state.{key}" for key in ("state", "inc")} | {"settings.method.constants"}
     free |= {f"settings.method.constants.{key}" for key in ("forgetting", "max_iter")} | {"method.constants.tol"}
     assert set(paths(parts.facts)) - REFUSED.keys() == free

@@ -366,7 +366,7 @@ def test_a_good_model_has_no_warnings(good: OnlineNMF) -> None:
 
 
 def test_a_model_that_the_theorem_covers_has_no_notes_either() -> None:
-    model = OnlineNMF(3, method="paper:step=canonical,a=20,tol=1e-9", l2_coefficients=1e-3, random_state=0)
+    model = OnlineNMF(3, method="paper:step=canonical,a=20", l2_coefficients=1e-3, random_state=0)
     assert codes(model.fit(counts(300) + 1), notes=True) == []
     assert model.guarantee_.startswith("Covered")
 

@@ -109,14 +109,6 @@ class Samples:
         """Return whether less than this share of the entries is nonzero; a masked X is never mostly zeros."""
         return not self.masked and self.density < share
 
-    @property
-    def has_zeros(self) -> bool:
-        """Is any entry zero that is not missing?"""
-        zeros = self.values == 0
-        if self.masked and not self.omits_zeros:
-            return bool(zeros.any() and self.times_entry_weight(zeros).any())
-        return bool(zeros.any() or (self.sparse and self.values.size < self.shape[0] * self.shape[1]))
-
     def __len__(self) -> int:
         return int(self.shape[0])
 

@@ -43,7 +43,7 @@ EXAMPLES = (
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
-    "`onmf fit spectra.npy --method paper:tol=1e-9 --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
+    "`onmf fit spectra.npy --method paper --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
     "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
     "`onmf fit parquet:counts --dask tcp://10.0.0.1:8786 --checkpoint run.safetensors --out model.safetensors`\n\n"
     "`onmf fit cells.h5ad -k 30 --device cuda --out programmes.safetensors`\n\n"

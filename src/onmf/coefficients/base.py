@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -40,7 +40,8 @@ from onmf.model.sets import Box, Simplex
 class Coefficients:
     """The answer of a solver: H (n, K), and for every sample its iterations and whether it converged.
 
-    Where the solver has them at hand for all samples, the fits and the losses come along.
+    Where the solver has them at hand for all samples, the fits and the losses come along. Where fits may be at a kink
+    of the divergence, so do slopes u (n, F) in the fits for which the gap of (h, u) is small: see docs/theory.md.
     """
 
     H: Array
@@ -48,6 +49,7 @@ class Coefficients:
     converged: Mask
     Y: Array | None = None
     loss: Array | None = None
+    slopes: Array | None = None
 
     @classmethod
     def untested(cls, H: Array, iterations: int = 0) -> Self:
@@ -100,9 +102,10 @@ class CoefficientSolver(Registered, kind="solver"):
             raise ValueError(reason)
         posed = self._prepared(problem)
         found = self._solve_by_blocks(posed, self._start(posed, H0))
+        problem.proved_slopes = found.slopes
         if problem.upper_bounds is None:
             return found
-        return Coefficients(np.minimum(found.H, problem.upper_bounds), found.iterations, found.converged)
+        return replace(found, H=np.minimum(found.H, problem.upper_bounds), Y=None, loss=None)
 
     def _prepared(self, problem: Problem) -> Problem:
         """Return the problem in the form that the solver prefers."""
@@ -117,8 +120,8 @@ class CoefficientSolver(Registered, kind="solver"):
         if len(rows) == 1:
             return self._solve(problem, H)
         found = threads.each(lambda some: self._solve(problem.rows(some), H[some].copy()), rows)
-        parts = ("H", "iterations", "converged")
-        return Coefficients(*(np.concatenate([getattr(part, name) for part in found]) for name in parts))
+        parts = ["H", "iterations", "converged"] + ["slopes"] * (found[0].slopes is not None)
+        return Coefficients(**{name: np.concatenate([getattr(part, name) for part in found]) for name in parts})
 
     @abstractmethod
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
@@ -147,6 +150,10 @@ class Iteration(ABC):
     def answers(self) -> Array:
         """Return the coefficients as they are now."""
         return self.H
+
+    def slopes(self) -> Array | None:
+        """Return the slopes in the fits that belong to the answers, where they are more than derivatives."""
+        return None
 
     def nobody(self) -> Mask:
         """Return a mask of no sample at all."""
@@ -178,16 +185,23 @@ class Descent(Iteration):
 
 def iterate(iteration: Iteration, max_iter: int) -> Coefficients:
     """Test and step until every sample has converged, or gets no further, or has made ``max_iter`` steps."""
-    n = len(iteration.H)
-    found = Coefficients.untested(np.empty_like(iteration.H), max_iter)
+    n, first = len(iteration.H), iteration.slopes()
+    found = replace(
+        Coefficients.untested(np.empty_like(iteration.H), max_iter), slopes=None if first is None else first.copy()
+    )
     active = np.arange(n)
+
+    def write(rows: Any, some: Any) -> None:
+        found.H[rows] = iteration.answers()[some]
+        if found.slopes is not None:
+            found.slopes[rows] = cast(Array, iteration.slopes())[some]
 
     def retire(leaving: Mask, iterations: int, converged: bool) -> bool:
         """Write down the answers of some samples, and return whether any is left."""
         nonlocal active
         if np.count_nonzero(leaving):
             rows, stay = active[leaving], ~leaving
-            found.H[rows] = iteration.answers()[leaving]
+            write(rows, leaving)
             found.iterations[rows], found.converged[rows] = iterations, converged
             active = active[stay]
             if active.size:
@@ -198,6 +212,7 @@ def iterate(iteration: Iteration, max_iter: int) -> Coefficients:
         if not retire(iteration.test(k), k, True) or not retire(iteration.step(), k + 1, False):
             return found
     if active.size == n:  # the usual end of a few steps
-        return Coefficients(iteration.answers(), found.iterations, iteration.done)
-    found.H[active], found.converged[active] = iteration.answers(), iteration.done
+        return Coefficients(iteration.answers(), found.iterations, iteration.done, slopes=iteration.slopes())
+    write(active, slice(None))
+    found.converged[active] = iteration.done
     return found

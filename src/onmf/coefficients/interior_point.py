@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,9 +30,10 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         sum_f a_f x_f + min over h in the box of (m/2) ||h||^2 - sum_k ((Wa)_k - p) h_k,
 
     a formula. A sample is converged when the loss at h exceeds the best such bound by tol * d(x || 2x) at most; unlike
-    the other solvers' test, this assumes nothing about where the minimum is. A step costs one matrix product for all
-    Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one Cholesky factor per sample. Four to seven
-    steps prove a tol of 10^-3, eight to twelve one of 10^-8; single precision suffices for 10^-4, mostly for 10^-5.
+    the other solvers' test, this assumes nothing about where the minimum is. -a comes along as the slopes in the fits.
+    A step costs one matrix product for all Hessians of a block, sum_f d_f w_f w_f' as for Newton's method, and one
+    Cholesky factor per sample. Four to seven steps prove a tol of 10^-3, eight to twelve one of 10^-8; single precision
+    suffices for 10^-4, mostly for 10^-5.
 
     A good H0 saves a step, and the answer is never worse than it. Where several h are best, the answer is among their
     middle ones. docs/decisions/0005-l1-coefficients.md has the measurements.
@@ -49,7 +50,8 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         limit, low = problem.tolerance(self.tol), problem.box.low
         W = np.ascontiguousarray(problem.W)  # the sums below depend on the order in memory, by rounding
         start, n = H, len(H)
-        found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool))
+        slopes = problem.X.times_entry_weight(np.ones_like(problem.X.matrix))  # where no fit is too small
+        found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool), slopes=slopes)
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for components of
         # zeros.
         weights = problem.X.entry_weight
@@ -68,8 +70,9 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
                     l1, some = problem.l1[block], some_of(weights, block)
                     part = iterate(kind(scaled, X[block], start[where], limit[block], l1, some), self.max_iter)
                 found.H[where] = part.H
+                slopes[block] = times(part.slopes, some)
                 found.iterations[block], found.converged[block] = part.iterations, part.converged
-        return Coefficients(problem.box.project(found.H), found.iterations, found.converged)
+        return replace(found, H=problem.box.project(found.H))
 
 
 class Scaled:
@@ -119,7 +122,8 @@ class Steps(Iteration):
         beyond = (given > 1.001 * self.top).any(axis=1, keepdims=True)  # no better than zeros
         self.found = np.where(beyond, 0.0, np.minimum(given, self.top)).astype(dtype)
         self.best = self.first = self._objective(self.found)
-        self.proved = np.zeros(n, dtype=dtype)
+        self.proved, self.dual = np.zeros(n, dtype=dtype), np.zeros_like(X)  # a = 0 proves as much
+        self.mending = np.zeros(n, dtype=dtype)
         self.gap = np.full(n, np.inf, dtype=dtype)
         self.idle = np.zeros(n, dtype=np.int64)
 
@@ -163,20 +167,30 @@ class Steps(Iteration):
         better = value < self.best
         self.best = np.where(better, value, self.best)
         self.found[better] = q[better]
-        self.proved = np.fmax(self.proved, self._proof(self._gathered(fit), dual))  # a is in the place of the fit
+        proof, e = self._proof(self._gathered(fit), dual)  # a is in the place of the fit
+        better = proof > self.proved
+        self.proved, self.mending = np.fmax(self.proved, proof), np.where(better, e, self.mending)
+        np.copyto(self.dual, fit, where=better[:, None])
         gap = self.best - self.proved + 2 * np.finfo(q.dtype).eps * self.best
         self.idle = np.where(gap <= 0.9 * self.gap, 0, self.idle + 1)
         self.gap = np.minimum(gap, self.gap)
         self.done = gap <= self.limit
         return ~self.done & ((self.idle >= PATIENCE) | ~np.isfinite(value))
 
-    def _proof(self, c: Array, dual: Array) -> Array:
-        """Return the bound that a proves, from c = Wa and the sum of a x."""
+    def slopes(self) -> Array:
+        """Return -a of the best bound."""
+        e = self.mending[:, None]
+        slopes: Array = (e - self.dual) / (1 + e)
+        return slopes
+
+    def _proof(self, c: Array, dual: Array) -> tuple[Array, Array]:
+        """Return the bound that a proves, or (a - e) / (1 + e), from c = Wa and the sum of a x, and the better e."""
         mass = self.mass
         # A c that is a little too large for rounding costs as much as q may grow; (a - e) / (1 + e) is cheaper.
         e = (np.maximum(c - self._pull(self.bounds[:, 0]), 0.0) / mass).max(axis=1)
         mended = self._bound((c - e[:, None] * mass) / (1 + e[:, None]), (dual - e * self.X.sum(axis=1)) / (1 + e))
-        return np.fmax(self._bound(c, dual), mended)
+        plain = self._bound(c, dual)
+        return np.fmax(plain, mended), np.where(plain >= mended, 0.0, e)
 
     def step(self) -> Mask:
         """Make a predictor-corrector step for all samples."""
@@ -255,7 +269,9 @@ class Steps(Iteration):
             c = c - self.l1
         if not self.scaled.l2:
             return dual - (np.maximum(c, 0.0) * self.top).sum(axis=1)
-        q = np.clip(c / np.maximum(self.l2, np.finfo(c.dtype).tiny) - self.low, 0.0, self.top)
+        box, mean = self.scaled.box, self.scaled.mean  # the whole of it: no such bound may depend on W
+        most = (box.high - box.low) * (mean / self.unit)
+        q = np.clip(c / np.maximum(self.l2, np.finfo(c.dtype).tiny) - self.low, 0.0, most)
         return dual + (0.5 * self.l2 * np.square(q + self.low) - c * q).sum(axis=1)
 
 
@@ -282,14 +298,14 @@ class StepsOnSimplex(Steps):
         self.done |= self.gap <= self.scaled.tol * self.best
         return stuck & ~self.done
 
-    def _proof(self, c: Array, dual: Array) -> Array:
+    def _proof(self, c: Array, dual: Array) -> tuple[Array, Array]:
         """Return the bound of a ridge's tangent at q, which is below it: what is linear has its minimum at a corner."""
         q = self.bounds[:, 0]
         pull = self.l2 * (q + self.low)
         tangent = (pull * (0.5 * (q + self.low) - q)).sum(axis=1)
         if self.scaled.linear:
             pull = pull + self.l1
-        return dual + tangent - self.total[:, 0] * (c - pull).max(axis=1)
+        return dual + tangent - self.total[:, 0] * (c - pull).max(axis=1), np.zeros_like(dual)
 
     def _hessians(self, weights: Array) -> Array:
         """Add a multiple of the matrix of ones, whose product with dq the equality gives.

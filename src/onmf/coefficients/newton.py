@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from onmf.coefficients import kernels
 from onmf.coefficients.base import Coefficients, CoefficientSolver, Descent, iterate
 from onmf.coefficients.interior_point import InteriorPoint
 from onmf.coefficients.multiplicative import Multiplicative, better_of_two, typical_size
-from onmf.coefficients.problem import Problem, packed_diagonal, takes_sparse
+from onmf.coefficients.problem import Problem, packed_diagonal, slopes, takes_sparse
 from onmf.divergences import Divergence
 from onmf.model.sets import Simplex
 
@@ -97,6 +98,8 @@ class Newton(CoefficientSolver, name="newton"):
             rest = _penalised_distances(some, self.tol, KINKED)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
+            found = replace(found, slopes=slopes(problem.divergence, problem.X, problem.fit(found.H)))
+            cast(Array, found.slopes)[left] = rest.slopes
         return self.finish(problem, found)
 
     def _least_squares(self, problem: Problem) -> Coefficients:
@@ -282,7 +285,7 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
     so that penalised least squares with penalties times s lead there, with s = ||r|| in turn or, in half as many steps,
     twice as far on a logarithmic scale: what s is off by is then multiplied by 2 c - 1, where c in (0, 1) is the share
     of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
-    ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not.
+    ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not. So -r / s comes along as the slope.
     """
     matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
     diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
@@ -291,6 +294,7 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
     enough = max(tol, 10 * float(np.finfo(problem.W.dtype).eps)) * size
     damping = SINGULAR * matrices[:, diagonal].mean(axis=1) + tiny
     found = Coefficients.untested(problem.box.project(np.zeros_like(problem.W, shape=(problem.n, problem.K))), max_iter)
+    found = replace(found, slopes=slopes(problem.divergence, problem.X, problem.fit(found.H)))
     s, active = size.copy(), np.flatnonzero(problem.totals > 0)
     found.converged[problem.totals <= 0] = True
     for k in range(max_iter):
@@ -305,6 +309,8 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
         squares = np.square(H).sum(axis=1)
         gap = _gap(norm, own, l1[active, 0] * H.sum(axis=1), l2 * squares) + 0.5 * damping[active] / own * squares
         done = gap <= enough[active]
+        shorter = np.minimum(norm / own, 1.0)[:, None]
+        cast(Array, found.slopes)[active] = shorter * slopes(some.divergence, some.X, some.fit(H))
         found.H[active], found.converged[active], found.iterations[active] = H, done, k + 1
         s[active] = np.maximum(norm * (norm / own), enough[active])
         active = active[~done]

@@ -119,6 +119,7 @@ class Problem:
         X = X if isinstance(X, Samples) else Samples(X)
         self.divergence, self.X, self.W, self.box, self.penalty = divergence, X, W, box, penalty
         self.Q: Array | None = None
+        self.proved_slopes: Array | None = None  # those of the last solution, where the solver has found them, too
         self._few = X.shape[0] * X.shape[1] < 2 * ENTRIES  # too few to share out, as mostly while learning
         self.slope_at_zero = 0.0  # of the loss of a zero that X does not store
         if gram or (X.omits_zeros and _is_squared_l2(divergence)):
@@ -177,6 +178,14 @@ class Problem:
         else:
             G = self._by_rows(lambda X, Y: slopes(self.divergence, X, Y) @ self.W.T, Y)
         return self._with_penalty(H, G)
+
+    def slopes(self, Y: Array) -> Array:
+        """Return the slopes u (n, F) of the losses in the fits Y = HW of all entries: h (x) u is the slope in W.
+
+        Where a fit is exact, l1 and l2 have many slopes in it, and only some will do: those that the solver has found.
+        """
+        found = self.proved_slopes
+        return slopes(self.divergence, self.X.densified(), Y) if found is None else found
 
     def newton(self, H: Array, Y: Array) -> tuple[Array, Array]:
         """Return the gradient of the objective, and the curvatures that ``hessians`` turns into its Hessians."""
@@ -361,6 +370,8 @@ class Problem:
         """Return where at most ``tolerance`` is left to gain, or tol of f on the simplex, where fits may be far off."""
         if isinstance(self.box, Simplex):
             tolerance = np.maximum(tolerance, tol * f)
+        elif self.is_penalised_distance:  # near its kink a low objective says nothing of the slope
+            return self.remaining_gain(H, G) <= tolerance
         return np.minimum(self.remaining_gain(H, G), f) <= tolerance
 
     # Starts and parts
@@ -424,7 +435,8 @@ class Problem:
 
 
 # What is computed once has one row per sample; the mass has that of masked samples only.
-PER_SAMPLE = frozenset({"X"} | {name for name, value in vars(Problem).items() if isinstance(value, cached_property)})
+COMPUTED = {name for name, value in vars(Problem).items() if isinstance(value, cached_property)}
+PER_SAMPLE = frozenset({"X", "proved_slopes"} | COMPUTED)
 
 
 def takes_sparse(divergence: Divergence, masked: bool = False) -> bool:

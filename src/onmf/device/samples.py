@@ -50,16 +50,9 @@ class DeviceRows:
         return low >= 0 and high < math.inf
 
     @cached_property
-    def zeros(self) -> bool:
-        """Are there entries that are zero, among those that count?"""
-        if self.present is not None:
-            return bool(((self.values == 0) & (self.present > 0)).any())
-        return self.values.numel() < self.shape[0] * self.shape[1] or self._extremes[0] == 0
-
-    @cached_property
     def empty(self) -> Any:
         """The samples without an entry above zero, as a mask."""
-        if not self.sparse and self.present is None and not self.zeros:
+        if not self.sparse and self.present is None and self._extremes[0] > 0:
             return torch.zeros(self.shape[0], dtype=torch.bool, device=self.device)
         if not self.sparse:
             return times(self.values, self.present).amax(dim=1) <= 0

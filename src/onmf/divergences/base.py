@@ -90,7 +90,7 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def convex(self) -> bool:
-        """Class D2: is it convex in y? The paper's theorem covers this class only."""
+        """Class D2: is it convex in y? The theorems cover this class only."""
         return False
 
     @property

@@ -13,7 +13,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array, is_tensor
 from onmf._support.threads import cached_property
 from onmf.coefficients import precise_solver
-from onmf.coefficients.problem import Problem, slopes
+from onmf.coefficients.problem import Problem
 from onmf.device.tensors import as_array
 from onmf.estimators.messages import warn_raised, warn_unsolved
 from onmf.learner import Fitted, Learned
@@ -121,13 +121,14 @@ class Inference:
     def stationarity(self, X: Samples) -> float:
         """Return ||W - P_C(W - grad f(W))||_F in internal units.
 
-        By Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h.
+        By Danskin's theorem grad f is the mean of h' (d/dy) d(x || hW) at the minimising h; at kinks of the divergence,
+        with the slopes that the solver has found with h.
         """
         state, W = self.fitted.state, self.fitted.state.W.astype(X.dtype, copy=False)
         gradient = state.penalties.slope(W)
         for rows, H, problem in self.solved(X):
             with threads.own_threads():
-                slope = slopes(self.fitted.inside, problem.X.densified(), H @ W)
+                slope = problem.slopes(H @ W)
                 require_finite_values(slope, X[rows], self.fitted.units.mean, _numbers(rows))
                 gradient += H.T @ slope / X.shape[0]
         feasible = self.feasible

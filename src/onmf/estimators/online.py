@@ -75,7 +75,7 @@ class OnlineNMF(NMF):
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
-        stochastic projected subgradient steps, which the theorem is about.
+        stochastic projected subgradient steps, with a theorem. The others have it with "auto:certified=20000".
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger; on a
         device max(5 K, 1024), later up to three times the samples seen. The first batch sets the scale and the start.
@@ -157,7 +157,7 @@ class OnlineNMF(NMF):
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
     guarantee_ : str
-        What the paper's theorem promises for this model, and which of its assumptions this run does not meet.
+        What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` gives the precise one.

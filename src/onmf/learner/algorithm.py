@@ -6,7 +6,7 @@ An engine does the arithmetic: the one here by NumPy and compiled kernels, that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,8 +117,7 @@ class HostEngine:
             X = X[self.filled]
         self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
-        self.solver = method.coefficient_solver(divergence, X.masked).within(box)
-        self.penalty = method.penalty(state.penalties)
+        self.penalties = state.penalties
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.
         self.exchanges = exchanges and not repeated and not shares and method.largest_merger_cost(divergence) > 0
 
@@ -131,10 +130,11 @@ class HostEngine:
             rows = slice(first, first + size)
             new = self.X if size == len(self.X) else self.X[rows]
             self.first_weight = self.first_weight or float(new.weight)
-            effort = method.effort(clock) * (method.penalised_effort if self.state.penalties else 1)
-            usual = self.solver
-            solver = usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
-            yield Chunk(rows, self._mixed(new), new, solver)
+            penalties = method.penalties_after(clock, self.penalties)
+            self.state = replace(self.state, penalties=penalties)
+            self.penalty = method.penalty(penalties)
+            solver = method.solver_after(clock, bool(penalties), self.divergence, new)
+            yield Chunk(rows, self._mixed(new), new, solver.within(self.box))
             if self.reservoir:
                 self.reservoir.keep(self.old, new)
             first += size
@@ -151,7 +151,11 @@ class HostEngine:
         """Prepare for a chunk; try an exchange on the samples from there on, if one is due."""
         K, factor, clock = len(self.state.W), self._per_new_sample, self.state.clock
         after = clock + factor * len(chunk.new)
-        if self.exchanges and exchange.due(K, clock, after, self.method.horizon):
+        if (
+            self.exchanges
+            and not self.method.is_certified(clock)
+            and exchange.due(K, clock, after, self.method.horizon)
+        ):
             first = chunk.rows.start
             some = self._mixed(self.X[first : first + -(-exchange.samples_needed(K) // factor)])
             self.state = exchange.exchanged(self.method, self.divergence, self.state, some, self.box)
@@ -178,7 +182,7 @@ class HostEngine:
             self.losses.append(float(X.times_sample_weight(losses)[: len(chunk.new)].sum(dtype=np.float64)))
             self.visited = True
         self.state = self.method.update(self.before, problem, H, Y, 0 if self.repeated else len(chunk.new))
-        if self.adapt:
+        if self.adapt and not self.method.is_certified(self.before.clock):
             rho = self.method.weight(self.divergence, self.before.clock + X.weight, X.weight)
             self.divergence = adapted(self.divergence, X, Y, rho)
 
@@ -189,5 +193,6 @@ class HostEngine:
     def result(self) -> BatchResult:
         """Return the state in one layout in memory, whatever the method prefers: resumed runs match bit for bit."""
         state = self.state.with_arrays(np.ascontiguousarray(self.state.W), dict(self.state.memory) | self.old)
+        state = replace(state, penalties=self.penalties)
         first = self.losses[0] / self.first_weight if self.losses else 0.0
         return BatchResult(state, self.divergence, sum(self.losses) / (self.total or 1.0), first, self.H)

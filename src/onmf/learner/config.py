@@ -125,6 +125,8 @@ def require_served(
             f"method {method.name!r} learns from samples with missing entries on the processor only; use method "
             "'auto', or leave device out."
         )
+    if recipe.reservoir_size and method.certified is not None:
+        raise ValueError("certified needs independent samples, and a reservoir shows some again; leave out one.")
     reason = method.why_not(divergence, recipe.penalties, masked)
     if reason is None and recipe.shares:
         reason = method.why_not_shares(divergence, masked)

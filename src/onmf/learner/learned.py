@@ -1,4 +1,4 @@
-"""A learnt model as one immutable value, and the promise of the paper's theorem for it."""
+"""A learnt model as one immutable value, and what a theorem promises for it."""
 
 from __future__ import annotations
 
@@ -246,7 +246,6 @@ class Learned(Fitted):
     method: Method
     coverage: Coverage | None = None  # of masked data
     adaptive: bool = False  # was a parameter of the divergence left to the data?
-    zeros: bool = False  # were there any in the data?
     passes: int = 1  # begun over the data; the last may be unfinished. 0: over data that it has only been given
     pass_began: int = 0  # samples learnt from before the last of them
     loss_to_beat: float = np.inf  # that of a single component, or of the start: a run that ends far above has diverged
@@ -294,35 +293,36 @@ class Learned(Fitted):
 
 
 def guarantee(learned: Learned) -> str:
-    """Say in one sentence whether the paper's theorem covers a model, or what to change, or why it never does."""
+    """Say in one sentence whether a theorem of docs/theory.md covers a model, or what to change, or why none does."""
     method, divergence, state = learned.method, learned.divergence, learned.state
     doubts = method.doubts(divergence, state)
     if doubts is None:
-        return f"None: the paper's theorem is about method 'paper', and this model was learnt by {method.name!r}."
+        return (
+            f"None: the theorems are about method 'paper' and about the constant certified of 'auto', 'surrogate' and "
+            f"'em', and this model was learnt by {method.text()!r}."
+        )
     if not divergence.convex:
         parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
         name = f"{divergence.name}:{parameters}" if parameters else divergence.name
-        return f"None: the paper's theorem is about divergences that are convex in the fit (class D2); {name!r} is not."
-    if not divergence.smooth:
-        return (
-            f"None proved: the paper's proof for {divergence.name} takes d(x || hW) to be convex in W and h together, "
-            "which it is not."
-        )
+        return f"None: the theorems are about divergences that are convex in the fit (class D2); {name!r} is not."
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
-        return f"Not covered by the paper's theorem yet: {'; '.join(doubts)}."
+        return f"Not covered by theorem {method.theorem} yet: {'; '.join(doubts)}."
     box = isinstance(method.feasible(learned.inside, state), DictionaryBox)
     where = "the box low <= W <= 1 within C" if box else "the set C"
     penalised = " with its penalties" if state.penalties.on_dictionary else ""
+    values = (
+        ", and that the critical values of that loss fill no interval, as they never do for draws from a finite set"
+    )
     return (
-        "Covered by the paper's theorem: as the number of samples grows, W converges almost surely to the critical "
-        f"points of the expected loss{penalised} on {where}, provided that the samples are independent draws from one "
-        "distribution with compact support."
+        f"Covered by theorem {method.theorem}: as the number of samples grows, W converges almost surely to the "
+        f"critical points of the expected loss{penalised} on {where}, provided that the samples are independent draws "
+        f"from one distribution with compact support{values if method.theorem == 'B' else ''}."
     )
 
 
 def _of_the_run(learned: Learned) -> list[str]:
-    doubts, clip = [], learned.units.clip
+    doubts = []
     if learned.shares:
         doubts.append("the dictionary must lie in a bounded set, and with coefficients='simplex' it has no upper bound")
     if not learned.state.penalties.l2_coefficients:
@@ -331,7 +331,8 @@ def _of_the_run(learned: Learned) -> list[str]:
         doubts.append(f"samples must be independent, and there were {learned.passes} passes over the same")
     if "kept" in learned.state.memory:
         doubts.append("samples must be independent, and a reservoir shows some of them again")
-    x, y = learned.divergence.domain.x, learned.divergence.domain.y  # zeros outside the domain were raised
-    if learned.zeros and x.includes_zero and not y.includes_zero and (clip is None or clip[0] == 0):
-        doubts.append("data must be positive, and there were zeros (clip=(low, high))")
+    if learned.masked:
+        doubts.append(
+            "coefficients must have bounds that do not depend on W, and where entries are missing or weighted they have"
+        )
     return doubts

@@ -38,7 +38,6 @@ class BatchFacts:
     weight: float  # of the samples in that mean
     usage: Usage
     raised: int = 0  # entries outside the domain that were raised
-    zeros: bool = False  # were there any in the data?
     coverage: Coverage | None = None  # of masked data
 
     def __add__(self, other: BatchFacts) -> BatchFacts:
@@ -50,7 +49,6 @@ class BatchFacts:
             weight,
             Usage(self.usage.sums + other.usage.sums),
             self.raised + other.raised,
-            self.zeros or other.zeros,
             self.coverage and other.coverage and self.coverage + other.coverage,
         )
 
@@ -103,7 +101,7 @@ def learn_batch(
         require_finite_values(H, batch, units.mean, rows)
         if recipe.sets == USUAL_SETS and not recipe.shares:  # a bound of the user's own is meant
             require_below_bound(result.H, box.high, batch, units.scale, rows)
-        usage, zeros = Usage.of(result.H, state.W, batch.sample_weight), learned.zeros or batch.has_zeros
+        usage = Usage.of(result.H, state.W, batch.sample_weight)
     else:
         # Imported here, as PyTorch is an optional dependency.
         from onmf.device.engine import learn_on_device
@@ -122,10 +120,10 @@ def learn_batch(
         if first:
             some = batch[samples.filled[:FEW].cpu().numpy()].on_host().densified()
             internal, _ = units.inside(some.astype(learned.state.W.dtype), learned.divergence, rows)
-        usage, raised, zeros = Usage(engine.usage), int(engine.samples.raised), samples.rows.zeros
+        usage, raised = Usage(engine.usage), int(engine.samples.raised)
     to_beat = max(result.first_loss, rank_one_loss(learned.inside, internal)) * unit if first else None
     coverage = Coverage.of(batch) if learned.masked else None
-    facts = BatchFacts(len(batch), result.loss, batch.weight, usage, raised, zeros, coverage)
+    facts = BatchFacts(len(batch), result.loss, batch.weight, usage, raised, coverage)
     return BatchUpdate(result.state, result.divergence, facts, H, to_beat)
 
 
@@ -254,7 +252,8 @@ def updated(
     passes = learned.passes if position is None else position.passes
     unit = learned.divergence.loss_unit(units.scale)
     loss = facts.loss * unit if facts.loss else 0.0  # the unit may be infinite where all is fitted exactly
-    adapts, to_beat = method.adapts and learned.adaptive, update.loss_to_beat
+    adapts = method.adapts and learned.adaptive and not method.is_certified(learned.state.clock)
+    to_beat = update.loss_to_beat
     after = replace(
         learned,
         state=update.state,
@@ -264,7 +263,6 @@ def updated(
         passes=passes,
         pass_began=history.samples if passes > learned.passes else learned.pass_began,
         raised=learned.raised or facts.raised > 0,
-        zeros=learned.zeros or facts.zeros,
         drift=learned.drift.after(facts.samples, facts.loss),
         coverage=learned.coverage and facts.coverage and learned.coverage + facts.coverage,
         usage=learned.usage.and_then(facts.usage, history.samples, facts.samples, method.horizon),

@@ -22,8 +22,9 @@ class Auto(Choice, name="auto"):
 
     The sparse form and em are for Kullback-Leibler and alpha > 0 where less than 15 % of the batch's entries are not
     zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Where
-    entries are missing, the surrogate is always picked, as it comes nearer to them; on a device, em below 8 %. The
-    constants are those that all three have.
+    entries are missing, the surrogate is always picked, as it comes nearer to them; on a device, em below 8 %.
+    ``certified``, the samples after which the method has a theorem (see surrogate), leaves the sparse form out. The
+    other constants are those that all three have.
     """
 
     on_device: ClassVar[bool] = True
@@ -31,6 +32,7 @@ class Auto(Choice, name="auto"):
     tau: int | None = None  # None: chunks that grow, as suits the method
     forgetting: float = 0.0
     max_iter: int | None = None
+    certified: int | None = None
 
     def __post_init__(self) -> None:
         self._made(Surrogate)  # which checks the constants, as the others do
@@ -39,7 +41,7 @@ class Auto(Choice, name="auto"):
         few = FEW_ON_DEVICE if on_device else FEW_ENTRIES
         if divergence.alpha_order is None or not batch.mostly_zeros(few):
             return self._made(Surrogate).chosen(divergence, K, batch)
-        if on_device:  # where there is no sparse surrogate
+        if on_device or self.certified is not None:  # where there is no sparse surrogate
             return self._made(EM)
         curved = batch.density >= VERY_FEW_ENTRIES and Surrogate.max_memory >= 8 * batch.shape[1] * K * (K + 1)
         return self._made(SparseSurrogate if curved else EM)
@@ -53,4 +55,5 @@ class Auto(Choice, name="auto"):
         return self._made(next((kind for kind in kinds if type(before) is kind), Surrogate)).continued(before)
 
     def _made(self, kind: type[Surrogate] | type[EM] | type[SparseSurrogate]) -> Method:
-        return kind(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+        made: Method = kind(tau=self.tau, forgetting=self.forgetting, max_iter=self.max_iter)
+        return made if self.certified is None else made.with_constants(certified=self.certified)

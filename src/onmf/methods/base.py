@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, Self
 
@@ -17,7 +17,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf._support.registry import Constants
-from onmf.coefficients import CoefficientSolver
+from onmf.coefficients import CoefficientSolver, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
 from onmf.model.penalty import NO_PENALTIES, Penalties, Penalty
@@ -26,6 +26,8 @@ from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
 PENALISED_EFFORT = 2  # for methods that find coefficients with few steps
+TOL, PATIENCE = 1e-3, 1000  # of precise coefficients: the tolerance to begin with, and iterations that reach it
+FREEZE = 20_000.0  # samples after which tolerances fall, and steps no longer adapt
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
 
@@ -80,6 +82,11 @@ class Averaging:
 averaging = lru_cache(maxsize=64)(lambda exponent, forgetting: Averaging(exponent, forgetting=forgetting))
 
 
+def falling(tol: float, clock: float) -> float:
+    """Return tol / sqrt(1 + clock / FREEZE) at least, and less than twice that: it is halved from time to time."""
+    return float(tol * 0.5 ** (math.log2(1 + clock / FREEZE) // 2))
+
+
 @dataclass(frozen=True, repr=False)
 class Choice(Constants, kind="method"):
     """A value of ``method=``: a method, or a rule (``auto``) that picks one when it sees the first batch."""
@@ -97,6 +104,8 @@ class Choice(Constants, kind="method"):
 
     def for_device(self) -> Choice:
         """Return the choice where PyTorch computes, or raise an error if there is none."""
+        if getattr(self, "certified", None) is not None:
+            raise ValueError("certified learns on the processor only; leave device out, or certified.")
         if self.on_device:
             return self
         raise ValueError(
@@ -120,6 +129,9 @@ class Method(Choice):
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
     # Why it cannot learn on shards; None: it can.
     why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
+
+    theorem: ClassVar[str] = "A"  # of docs/theory.md, about this method
+    certified: int | None = None  # samples after which learning has the form of the theorem, where it has not anyway
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
 
@@ -188,9 +200,19 @@ class Method(Choice):
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         """Return the solver of the coefficient step while learning."""
 
+    def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
+        """Return the solver after this many samples: the usual one, with the effort that the next chunk is worth."""
+        usual, effort = self.coefficient_solver(divergence, X.masked), self.effort(clock)
+        effort *= self.penalised_effort if penalised else 1
+        return usual if effort == 1 else usual.stopping(usual.tol, effort * usual.max_iter)
+
     def penalty(self, penalties: Penalties) -> Penalty:
         """Return the penalty on the coefficients: the user's, and what the method adds."""
         return penalties.of_coefficients
+
+    def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
+        """Return the penalties that are learnt with after this many samples, of those that the user has given."""
+        return penalties
 
     def visits(self, clock: float) -> int:
         """Return how often the chunk after this many samples is looked at before the next one."""
@@ -243,6 +265,10 @@ class Method(Choice):
         """Return the state with another dictionary, whose coefficients are T h where they were h."""
         raise ValueError(f"method {self.name!r} cannot exchange components.")
 
+    def is_certified(self, clock: float) -> bool:
+        """Has learning the form of a theorem from this number of samples on, in which nothing but W adapts?"""
+        return self.certified is not None and clock >= self.certified
+
     def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
         """Return the set that W stays in."""
         return state.C
@@ -255,8 +281,20 @@ class Method(Choice):
         """Raise an error for statistics that the method could not have made, as a damaged file may hold."""
 
     def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
-        """Return which assumptions of the paper's theorem the run does not meet; None: it is not about this method."""
+        """Return which assumptions of its theorem (docs/theory.md) the run does not meet; None: it has no theorem."""
         return None
+
+    def inexact(self, divergence: Divergence, state: State) -> list[str]:
+        """Return what keeps coefficients from becoming exact in the limit: one sentence or none."""
+        given = {name: value for name, value in self.changed().items() if name in ("solver", "tol", "max_iter")}
+        if given.get("solver") == precise_solver(divergence).name:
+            del given["solver"]
+        if divergence.quadratic and given.get("tol", 1.0) <= TOL:  # an active set is exact, whatever the tolerance
+            del given["tol"]
+        limits = [f"{name}={value}" for name, value in given.items()]
+        limits += ["single precision"] if state.W.dtype != np.float64 else []
+        what = f"coefficients must be found ever more exactly, and {', '.join(limits)} ends that (leave it out)"
+        return [what] if limits else []
 
     def shorter_step(self) -> str | None:
         """Return the method with a shorter step, as text, to try where the loss rises; None if it has no step."""
@@ -280,19 +318,25 @@ class Method(Choice):
 
 
 class AveragingMethod(Method):
-    """A method that averages statistics over the samples, and can forget old ones and learn on shards."""
+    """A method that averages statistics over the samples, and can forget old ones and learn on shards.
+
+    With ``certified`` it learns in the form of Theorem B of docs/theory.md from that number of samples on: coefficients
+    to a tolerance that falls, W in a box that no longer changes ("low" in the memory), and no exchanges.
+    """
 
     forgetting: float
     max_iter: int | None
 
+    theorem: ClassVar[str] = "B"
     skips_empty: ClassVar[bool] = True
     keeps_fixed: ClassVar[bool] = True
-    why_not_on_shards: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_iter is not None:
             require_whole(1, max_iter=self.max_iter)
+        if self.certified is not None:
+            require_whole(1, certified=self.certified)
         Averaging(forgetting=self.forgetting)  # checks it
 
     @property
@@ -303,7 +347,63 @@ class AveragingMethod(Method):
     def penalised_effort(self) -> int:
         return PENALISED_EFFORT if self.max_iter is None else 1
 
+    @property
+    def why_not_on_shards(self) -> str | None:  # type: ignore[override]
+        return None if self.certified is None else "its certified form is about one stream"
+
     def on_shard(self, shards: int) -> Self:
         """Return a method that forgets as fast as one stream would, all shards together."""
         forgetting = min(1 - (1 - self.forgetting) ** shards, 1 - 1e-9)
         return self.with_constants(forgetting=forgetting) if self.forgetting else self
+
+    # The form that is proved
+
+    def why_not(self, divergence: Divergence, penalties: Penalties = NO_PENALTIES, masked: bool = False) -> str | None:
+        why = None if self.certified is None else self._why_not_certified(divergence, penalties, masked)
+        return why or super().why_not(divergence, penalties, masked)
+
+    def _why_not_certified(self, divergence: Divergence, penalties: Penalties, masked: bool) -> str | None:
+        if not divergence.convex:
+            return f"certified needs a loss that is convex in the fit, and {divergence.name} is not; leave it out."
+        if not divergence.smooth:
+            return f"certified needs a smooth loss, and {divergence.name} is not; use method 'paper', which covers it."
+        if not penalties.l2_coefficients:
+            return "certified needs coefficients that are unique: give l2_coefficients, such as 1e-3."
+        if self.forgetting:
+            return "certified needs weights that vanish; leave out certified or forgetting."
+        if masked:
+            return "certified covers no missing or weighted entries; leave it out."
+        return None
+
+    def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
+        if not self.is_certified(clock):
+            return super().solver_after(clock, penalised, divergence, X)
+        tol = getattr(self, "tol", None)
+        tol = falling(TOL, clock) if tol is None else tol
+        return precise_solver(divergence, X.sparse).stopping(tol, self.max_iter or PATIENCE)
+
+    def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
+        """Return none before the form begins if there is just the one that it asks for: early on, that costs loss."""
+        early = self.certified is not None and not self.is_certified(clock)
+        return (
+            NO_PENALTIES if early and penalties == Penalties(l2_coefficients=penalties.l2_coefficients) else penalties
+        )
+
+    def boxed(self, state: State, low: Array) -> State:
+        """Return the state with W in the box that it stays in from now on."""
+        low = np.clip(low, state.C.least_mean(len(state.W)), 0.5).astype(state.W.dtype)
+        state = replace(state, memory=dict(state.memory) | {"low": low})
+        return replace(state, W=_box(state).project(state.W))
+
+    def feasible(self, divergence: Divergence, state: State) -> DictionarySet | DictionaryBox:
+        return _box(state) if "low" in state.memory else state.C
+
+    def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
+        if self.certified is None:
+            return None
+        early = f"it has that form from {self.certified} samples on, and has seen {state.clock:.0f}"
+        return [*([] if self.is_certified(state.clock) else [early]), *self.inexact(divergence, state)]
+
+
+def _box(state: State) -> DictionaryBox:
+    return DictionaryBox(state.memory["low"], state.C.fixed, state.C.high)

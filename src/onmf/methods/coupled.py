@@ -22,6 +22,7 @@ from onmf.model.sets import DictionarySet
 from onmf.model.state import State, Sums
 
 SWEEPS = 5
+DAMPING = 1e-3  # of the mean squares of coefficients: kappa
 
 
 def start(W: Array, C: DictionarySet) -> State:
@@ -34,7 +35,10 @@ def start(W: Array, C: DictionarySet) -> State:
 def update(A: Array, state: State, problem: Problem, H: Array, rho: float) -> State:
     """Average with weight rho, a few sweeps over the components, and back to [0, 1] by a change of units."""
     counted, n, memory = problem.X.times_sample_weight(H), problem.X.weight, dict(state.memory)
-    for name, news in {"S": counted.T @ H, "R": counted.T @ problem.X.matrix, "mass": counted.sum(axis=0)}.items():
+    sums = {"S": counted.T @ H, "R": counted.T @ problem.X.matrix, "mass": counted.sum(axis=0)}
+    if "kappa" in memory:
+        sums = _with_kappa(sums, n * memory["kappa"], state.W)
+    for name, news in sums.items():
         memory[name] = (1 - rho) * memory[name] + (rho / n) * news
     return _minimised(A, state, n, memory, state.W)
 
@@ -43,14 +47,16 @@ def _minimised(A: Array, state: State, n: float, memory: dict[str, Array], W: Ar
     S, R, W, penalties = memory["S"], memory["R"], W.copy(), state.penalties
     A = A.astype(W.dtype, copy=False)
     bounded = bool(penalties) and np.isfinite(state.C.high)  # where penalties depend on the size of components
-    d, high = np.abs(A).sum(axis=1), 1.0 if bounded else np.inf
+    d, high, low = np.abs(A).sum(axis=1), 1.0 if bounded else np.inf, memory.get("low", 0.0)
     for _ in range(SWEEPS):
         for k in range(state.C.fixed, len(W)):
             if S[k, k] > 0:
                 slope, curvature = (S[k] @ W - R[k]) @ A, S[k, k] * d
                 if penalties:
                     slope, curvature = slope + penalties.slope(W[k]), curvature + penalties.l2_dictionary
-                W[k] = np.minimum(np.maximum(W[k] - slope / curvature, 0), high)
+                W[k] = np.minimum(np.maximum(W[k] - slope / curvature, low), high)
+    if "low" in memory:
+        return state.after(n, W, memory)
     if bounded:
         s, W = _resized(A, state, memory, W)
     else:
@@ -73,6 +79,17 @@ def _resized(A: Array, state: State, memory: dict[str, Array], W: Array) -> tupl
     stiffness = np.where(bounded, np.diag(S)[:, None] * np.diag(A) + penalties.l2_dictionary, 0).sum(axis=1)
     s = resized(penalties, W, (memory["mass"], np.diag(S)), falling(pull, stiffness), state.C.fixed)
     return s, carried(W, s)
+
+
+def damped(memory: dict[str, Array], W: Array) -> dict[str, Array]:
+    """Return S + kappa and R + kappa W with a small kappa, which then is in every chunk's S and R, too."""
+    mean = np.diag(memory["S"])
+    kappa = DAMPING * np.maximum(mean, 1e-3 * mean.mean())
+    return _with_kappa(memory, kappa, W) | {"kappa": kappa}
+
+
+def _with_kappa(memory: dict[str, Array], kappa: Array, W: Array) -> dict[str, Array]:
+    return memory | {"S": memory["S"] + np.diag(kappa), "R": memory["R"] + kappa[:, None] * W}
 
 
 def summary(before: State, after: State) -> Sums:

@@ -111,12 +111,16 @@ class EM(Accumulating, name="em"):
     floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
     makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
     biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
-    dictionary still changes.
+    dictionary still changes. ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the
+    run: from there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
     """
+
+    certified: int | None = None
 
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
     on_device: ClassVar[bool] = True
-    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence")
+    frozen_constants: ClassVar[tuple[str, ...]] = ("certified",)
+    nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence", "low")
 
     def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         """Return dense data with few entries as CSR, and other data as they are."""
@@ -124,7 +128,16 @@ class EM(Accumulating, name="em"):
 
     def visits(self, clock: float) -> int:
         """Return several while a chunk weighs much, one later: what hardly changes W need not be looked at again."""
-        return visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
+        return 1 if self.is_certified(clock) else visits_worth(self._next_weight(clock, self.usual_chunk(clock)))
+
+    def _why_not_certified(self, divergence: Divergence, penalties: Penalties, masked: bool) -> str | None:
+        if penalties.on_dictionary:
+            return "certified covers no penalties on the dictionary under em; use method 'surrogate'."
+        return super()._why_not_certified(divergence, penalties, masked)
+
+    def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
+        low = {"low": np.empty(state.W.shape[1], state.W.dtype)} if self.is_certified(state.clock) else {}
+        return super().expected(divergence, state, masked) | low
 
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
         state = self._start(W, C, masked)
@@ -149,7 +162,9 @@ class EM(Accumulating, name="em"):
             else:
                 np.matmul(ratio[:, f].T, counted, out=out)
 
-        return state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
+        state = state.after(n, *self._divided(divergence, state, W, memory, news, (1 - rho, rho / n)))
+        first = self.is_certified(state.clock) and "low" not in memory
+        return self.boxed(state, floor(memory)) if first else state
 
     def _divided(
         self,
@@ -163,7 +178,7 @@ class EM(Accumulating, name="em"):
         """Return W = (N / D)^(1/alpha) with N = keep N + gain W^alpha news, above the floor, in units of W <= 1."""
         order, N, D, C, penalties = order_of(divergence), memory["N"], memory["D"], state.C, state.penalties
         tiny = float(np.finfo(N.dtype).tiny)
-        low = floor(memory)
+        low = memory["low"] if "low" in memory else floor(memory)
         N_new, W_new = np.empty_like(N), np.empty_like(N)
         Wt, divisor = np.ascontiguousarray(W.T), np.maximum(D, tiny)
         if penalties:
@@ -189,7 +204,10 @@ class EM(Accumulating, name="em"):
 
         features = threads.by_work(len(N), N.shape[1], WORK)
         s = np.max(threads.each(block, features), axis=0)
-        if penalties:
+        if "low" in memory:
+            s = np.ones_like(s)
+            np.minimum(W_new, 1, out=W_new)
+        elif penalties:
             W_new, s = divided(penalties, order, W_new, N_new, divisor, low, (D, memory["squares"]), C.fixed)
         s[: C.fixed] = 1
         W_new[:, : C.fixed] = Wt[:, : C.fixed]

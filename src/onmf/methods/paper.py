@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from onmf import coefficients
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least, require_whole
@@ -15,14 +13,14 @@ from onmf._support.registry import UnknownNameError
 from onmf.coefficients import Armijo, CoefficientSolver, ConstantStep, Polyak, precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.divergences import Divergence
-from onmf.methods.base import Method
+from onmf.methods.base import PATIENCE, TOL, Method, falling
 from onmf.methods.steps import Adaptive, Slopes, Step
 from onmf.model.penalty import NO_PENALTIES, Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet, Simplex
 from onmf.model.state import State
+from onmf.samples import Samples
 
 ADAPTIVE = Adaptive()
-EXACT = 1e-8  # a tolerance that counts as none
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,11 +33,12 @@ class Paper(Method, name="paper"):
     object.
 
     ``solver`` is the name of a coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule
-    of ``onmf.coefficients.base`` falls below ``tol`` (None: 1e-3), ``max_iter`` iterations at most (None: the solver's
-    own limit). "auto" takes the fastest one that reaches the tolerance: Newton's method, and for l1 an interior-point
-    method. "paper" is the paper's choice: "constant" where one Lipschitz constant serves everywhere (Huber, squared l2,
-    Mahalanobis), "armijo" for the other smooth losses and l2, "polyak" for l1, which has ``delta_tol`` (None: 0.01) of
-    a sample's mean entry in place of ``tol``.
+    of ``onmf.coefficients.base`` falls below ``tol``, ``max_iter`` iterations at most. Left out (None), the tolerance
+    begins at 1e-3 and falls like the root of the step length, as the theorem needs. "auto" takes the fastest solver
+    that reaches the tolerance: Newton's method, and for l1 an interior-point method. "paper" is the paper's choice:
+    "constant" where one Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), "armijo" for the other
+    smooth losses and l2, "polyak" for l1, which has ``delta_tol`` (None: 0.01) of a sample's mean entry in place of
+    ``tol``.
     """
 
     tau: int = 10
@@ -111,7 +110,12 @@ class Paper(Method, name="paper"):
             solver = precise_solver(divergence) if self.solver == "auto" else coefficients.find(self.solver)()
         if isinstance(solver, Polyak) and self.delta_tol is not None:
             solver = replace(solver, delta_tol=self.delta_tol)
-        return solver.stopping(1e-3 if self.tol is None else self.tol, self.max_iter or solver.max_iter)
+        limit = PATIENCE if type(solver) is type(precise_solver(divergence)) else solver.max_iter
+        return solver.stopping(TOL if self.tol is None else self.tol, self.max_iter or limit)
+
+    def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
+        usual = self.coefficient_solver(divergence, X.masked)
+        return usual if self.tol is not None else usual.stopping(falling(TOL, clock), usual.max_iter)
 
     def _solve(self, problem: Problem) -> Array:
         return self.coefficient_solver(problem.divergence, problem.X.masked).solve(problem).H
@@ -139,14 +143,7 @@ class Paper(Method, name="paper"):
         self._step.require_sound(state)
 
     def doubts(self, divergence: Divergence, state: State) -> list[str]:
-        """Return the step's doubts, and whether coefficients are nearly exact: by a second-order solver, in doubles."""
-        solver, usual = self.coefficient_solver(divergence), precise_solver(divergence)
-        limits = [f"{name}={value}" for name, value in self.changed().items() if name in ("tol", "max_iter", "solver")]
-        near = type(solver) is type(usual) and solver.max_iter >= usual.max_iter and state.W.dtype == np.float64
-        near = near and (solver.tol <= EXACT or (divergence.quadratic and solver.tol <= 1e-3))  # by an active set
-        limits += ["single precision"] if state.W.dtype != np.float64 else [] if limits else ["tol=0.001"]
-        exact = f"coefficients must be exact, and were found with {', '.join(limits)} ('paper:tol=1e-9')"
-        return [*self._step.doubts(state), *([] if near else [exact])]
+        return [*self._step.doubts(state), *self.inexact(divergence, state)]
 
     def shorter_step(self) -> str:
         return replace(self, step=self._step.gentler()).text()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from onmf.samples import Samples
 
 FEWEST_SWEEPS, MOST_SWEEPS = 5, 20  # over the components per update
 CACHE = 600_000  # bytes
+DAMPING = 1e-3  # of the mean curvature of a component's weights: kappa
 WORK = 1.5e5  # of a thread at a time, in products
 NEGLIGIBLE = 1e-10  # of a component's unit: weights that are all below are rounding, and no measure for it
 DISTANT = 16  # doublings: units beyond are taken up by the statistics
@@ -242,6 +244,22 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
         memory["A"] = memory["A"].copy()
         for f in blocks(memory):
             matrices(memory, f)[...] *= products
+
+
+def damped(memory: dict[str, Array], W: Array) -> dict[str, Array]:
+    """Return A + kappa and b + kappa V with a small kappa per component, which then is in every chunk's A and b, too.
+
+    So no model is ever flat, and its slope is the loss's: docs/theory.md.
+    """
+    K = len(W)
+    memory = memory | {name: memory[name].copy() for name in ("A", "S") if name in memory}
+    where: list[tuple[Array, Any]] = [(memory["S"], np.diag_indices(K))] if "S" in memory else []
+    where = where or [(matrices(memory, f), packed_diagonal(K)) for f in blocks(memory)]
+    mean = np.concatenate([M[diagonal].reshape(K, -1) for M, diagonal in where], axis=1).mean(axis=1)
+    kappa = DAMPING * np.maximum(mean, 1e-3 * mean.mean())
+    for M, diagonal in where:
+        M[diagonal] += kappa if M.shape == (K, K) else kappa[:, None]
+    return memory | {"kappa": kappa, "b": memory["b"] + (kappa * memory["unit"])[:, None] * W}
 
 
 def recombined(memory: Mapping[str, Array], T: Array) -> dict[str, Array]:

@@ -13,7 +13,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf._support.checks import is_number, require_whole
 from onmf._support.registry import Constants
-from onmf.coefficients.problem import Problem, losses, slopes
+from onmf.coefficients.problem import Problem, losses
 from onmf.divergences import Divergence
 from onmf.model.penalty import Penalties
 from onmf.model.sets import DictionaryBox, DictionarySet
@@ -34,7 +34,7 @@ class Slopes:
     @classmethod
     def of(cls, problem: Problem, H: Array) -> Slopes:
         Y = H @ problem.W
-        return cls(problem, H, Y, slopes(problem.divergence, problem.X, Y))
+        return cls(problem, H, Y, problem.slopes(Y))
 
     @property
     def weight(self) -> float:

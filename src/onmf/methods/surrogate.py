@@ -7,8 +7,8 @@ over samples, the model of feature f has the sufficient statistics
 
 averaged with weights rho that fall like a power of the samples seen. The K weights of the feature then minimise
 w A_f w' / 2 - b_f w' over w >= low_f by a few sweeps. Where the curvature is one number a sample (squared l2, l2) one A
-serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. No convergence
-theorem is claimed for the rest.
+serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. docs/theory.md
+has a theorem, with ``certified``.
 
 Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one correlation matrix for all features:
 A_f = diag(r_f) S diag(r_f) with S = avg h h' and r_fk^2 = (A_f)_kk / S_kk, which takes F K numbers. b_f is then the
@@ -31,7 +31,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import require_at_least
 from onmf.coefficients import CoefficientSolver, Ratios, kernels, precise_solver
-from onmf.coefficients.problem import Problem, quadratic_model, takes_sparse
+from onmf.coefficients.problem import Problem, packed_diagonal, quadratic_model, takes_sparse
 from onmf.divergences import Divergence
 from onmf.methods import coupled, quadratics
 from onmf.methods.base import AveragingMethod, Growing, Method, averaging
@@ -57,6 +57,9 @@ class Surrogate(AveragingMethod, name="surrogate"):
     it is noise. The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on);
     beyond, their diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in
     ``max_iter`` steps at most (None: what suits the divergence).
+
+    ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the run, such as 20,000: from
+    there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
     """
 
     tau: int | None = None
@@ -65,12 +68,13 @@ class Surrogate(AveragingMethod, name="surrogate"):
     tol: float | None = None
     max_iter: int | None = None
     sparse: bool | None = None
+    certified: int | None = None
 
     adapts: ClassVar[bool] = True
     on_device: ClassVar[bool] = True
     masked_on_device: ClassVar[bool] = True
-    frozen_constants: ClassVar[tuple[str, ...]] = ("max_memory",)
-    nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares")
+    frozen_constants: ClassVar[tuple[str, ...]] = ("max_memory", "certified")
+    nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares", "low", "kappa")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +91,8 @@ class Surrogate(AveragingMethod, name="surrogate"):
         return replace(self, sparse=batch.density < FEW_ENTRIES) if undecided else self
 
     def why_not_shares(self, divergence: Divergence, masked: bool = False) -> str | None:
-        return None
+        unbounded = "certified needs a bounded dictionary, and coefficients='simplex' has none; leave out one of them."
+        return None if self.certified is None else unbounded
 
     def continued(self, before: Method) -> Method:
         """Return the method with ``sparse`` as the first batch decided it, unless it is set now."""
@@ -120,14 +125,23 @@ class Surrogate(AveragingMethod, name="surrogate"):
         W = C.rescale_into(W)
         if divergence.metric is not None:
             return coupled.start(W, C)
-        return State(W, C, memory=quadratics.empty(divergence, W, self.max_memory, masked))
+        state = State(W, C, memory=quadratics.empty(divergence, W, self.max_memory, masked))
+        if self.certified is not None and "a" in state.memory:
+            raise ValueError("certified needs the statistics of all features, beyond max_memory; raise it.")
+        return state
+
+    def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
+        expected, (K, F) = super().expected(divergence, state, masked), state.W.shape
+        if self.is_certified(state.clock):
+            expected |= {"low": np.empty(F, state.W.dtype), "kappa": np.empty(K, state.W.dtype)}
+        return expected
 
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Average, sweep, and bring W back to [0, 1] by a change of units."""
         X, divergence, n = problem.X, problem.divergence, problem.X.weight
         rho = self.weight(divergence, state.clock + n, n)
         if divergence.metric is not None:
-            return coupled.update(divergence.metric, state, problem, H, rho)
+            return self._certified(divergence, coupled.update(divergence.metric, state, problem, H, rho))
         memory, floor = dict(state.memory), floor_of(divergence, X.masked)
         curvatures, targets = self._curvatures_and_targets(problem, H, Y, slopes_only="a" in memory)
         unit = memory["unit"]
@@ -144,12 +158,15 @@ class Surrogate(AveragingMethod, name="surrogate"):
             news["squares"] = (counted * H).sum(axis=0)
         for name, each in news.items():
             memory[name] = (1 - rho) * memory[name] + (rho / n) * each
-        low = floor.low(memory["size"], float((memory["mass"] * unit).sum()))
+        low = memory["low"] if "low" in memory else floor.low(memory["size"], float((memory["mass"] * unit).sum()))
         V = state.W * unit[:, None]
+        damping = n * memory["kappa"] if "kappa" in memory else None
         Ht = np.ascontiguousarray(H.T)
         shared = "S" in memory and "a" not in memory
         if "S" in memory:
             S = (Ht * curvatures[:, 0] if shared else Ht) @ (H if shared else counted)
+            if damping is not None:
+                S[np.diag_indices(len(S))] += damping
             memory["S"] = (1 - rho) * memory["S"] + (rho / n) * S
         outer = kernels.gram.pack(Ht) if "A" in memory else np.square(Ht)
         b = Ht @ targets if X.omits_zeros else None
@@ -162,6 +179,10 @@ class Surrogate(AveragingMethod, name="surrogate"):
                 # The chunk's own model of A V, not A V itself: the slope at V is then the loss's, whatever the model.
                 r = quadratics.ratio(A, S)
                 news += r * (S @ (r * V[:, f]))
+            if damping is not None:
+                news += damping[:, None] * V[:, f]
+                if A is not None:
+                    A[packed_diagonal(len(V))] += damping[:, None]
             step = 1 - rho, rho / n
             return quadratics.update(memory, f, A, news, V, low, step, sweeps, state.C, state.penalties)
 
@@ -200,7 +221,9 @@ class Surrogate(AveragingMethod, name="surrogate"):
             free = slice(state.C.fixed, None)
             mass = np.maximum(memory["mass"][free], float(np.finfo(V.dtype).tiny))[:, None]
             np.minimum(V[free], HIGHEST * (memory["mean"] + 0.01 * memory["mean"].mean()) / mass, out=V[free])
-        if state.penalties:
+        if "low" in memory:
+            W: Array = V / unit[:, None]
+        elif state.penalties:
             W, memory["unit"] = quadratics.settled(
                 state.penalties, state.C, V, memory, [each for each in found if each]
             )
@@ -209,7 +232,19 @@ class Surrogate(AveragingMethod, name="surrogate"):
             W = V / memory["unit"][:, None]
         W = state.C.project(W)
         quadratics.rebase(memory)
-        return state.after(n, W, memory)
+        return self._certified(divergence, state.after(n, W, memory))
+
+    def _certified(self, divergence: Divergence, state: State) -> State:
+        """Return the state as it is or, when its samples are those after which it is certified, in that form."""
+        if not self.is_certified(state.clock) or "low" in state.memory:
+            return state
+        memory, low = state.memory, np.zeros_like(state.W[0])
+        if divergence.metric is None:
+            mass = float((memory["mass"] * memory["unit"]).sum())
+            low = floor_of(divergence, masked=False).low(memory["size"], mass)
+        state = self.boxed(state, low)
+        damped = coupled.damped if divergence.metric is not None else quadratics.damped
+        return replace(state, memory=damped(dict(state.memory), state.W))
 
     def largest_merger_cost(self, divergence: Divergence) -> float:
         return np.inf if divergence.metric is None else 0.0

@@ -116,7 +116,7 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
         yield Advice(
             "no theorem",
             "No theorem promises that this run converges; that says nothing of how good the model is.",
-            "If you need the promise, learn with method='paper' and l2_coefficients=1e-3.",
+            "If you need the promise, learn with method='auto:certified=20000' and l2_coefficients=1e-3.",
             note=True,
         )
 
