@@ -175,8 +175,8 @@ class Experiment(ABC):
 
 
 def to_be_made_again(facts: Facts) -> bool:
-    """Say whether a run comes from an earlier record, without its course, or was made before the method changed."""
-    return bool(facts.get("earlier") or facts.get("again"))
+    """Say whether a run comes from an earlier record, without its course."""
+    return bool(facts.get("earlier"))
 
 
 def file_name(title: str, *more: object) -> str:

@@ -189,7 +189,7 @@ def _against(results: Results, rival: str, word: str, name: str) -> Claim:
     title = NAMES[CONTESTANTS[rival].divergences[0]]
     sentence = f"{{}} converges {word} {claims.IN_WORDS[rival]} ({title})"
     found = results.get(title, {})
-    if name not in found or rival not in found or len({"earlier" in found[each][0] for each in (name, rival)}) > 1:
+    if name not in found or rival not in found or "earlier" in found[rival][0]:
         return Claim(sentence, claims.NOT_RUN, [], (), name)
     final = [claims.mean(found[each], "train") for each in (name, rival)]
     mine, theirs = (seconds_to(found[each][0]["points"], "train", max(final)) for each in (name, rival))
