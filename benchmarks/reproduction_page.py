@@ -118,8 +118,8 @@ Rows marked {AGAIN} are to be made again: they come from the page of 16 November
 and where it reached Batch's loss. Times of such a row and of a newer one are of two sittings, and their ratio is no
 better than that. The runs of OL were made with a tolerance of 1e-3, which `method="paper"` lets fall since; only l1
 with exact coefficients and OL on BBC News are newer. To make the record whole, give the commands of the sections an
-`--out` folder named like the file in `reproduction/records`, and that folder to `python -m benchmarks.reproduction_page`.
-Missing, or to be made again:
+`--out` folder named like the file in `reproduction/records`, and that folder to
+`python -m benchmarks.reproduction_page`. Missing, or to be made again:
 """
 
 FINAL_LOSS = (
