@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 ONMF_DATA=FOLDER python -m benchmarks.counts FIGURE
 
-FIGURE is transform, batch, held_out, or dense, which is batch for dense data. CPU seconds at one thread. Processes of
-both trees take turns, and ratios are medians over repetitions or seeds. Cells are simulated: 3,000 of 15,000 genes, 4 %
-of whose entries are not zero.
+FIGURE is transform, online (one pass), batch, held_out, or dense, which is batch for dense data. CPU seconds at one
+thread. Processes of both trees take turns, and ratios are medians over repetitions or seeds. Cells are simulated: 3,000
+of 15,000 genes, 4 % of whose entries are not zero.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DENSE_ROWS = 1200
 def main() -> None:
     """Print a line per data set and number of components."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("figure", choices=["transform", "batch", "held_out", "dense"])
+    parser.add_argument("figure", choices=["transform", "online", "batch", "held_out", "dense"])
     parser.add_argument("--only", default="", help="names of data sets that contain this")
     parser.add_argument("--base", type=Path, help="a checkout of the baseline; made under build/ if left out")
     parser.add_argument("--seeds", type=int, default=3)
@@ -79,6 +79,19 @@ def transform(base: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
     seconds = [median(pair[i]["seconds"] for pair in pairs[1:]) for i in (0, 1)]
     excess = pairs[-1][1]["loss"] / pairs[-1][0]["loss"] - 1
     return f"{seconds[0]:7.3f} s -> {seconds[1]:7.3f} s, ratio {ratio:.3f}; loss {excess:+.1e}"
+
+
+def online(base: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
+    """The ratio of times of one online pass, and of held-out losses."""
+    case = case | {"passes": 1, "settings": {}}
+    found = []
+    for seed in range(-1, seeds):  # the first compiles
+        order = (base, now) if seed % 2 else (now, base)
+        got = {worker: worker.asked("learnt", case | {"seed": max(seed, 0)}) for worker in order}
+        found.append((got[now]["seconds"] / got[base]["seconds"], got[now]["loss"] / got[base]["loss"] - 1))
+    times, losses = zip(*found[1:], strict=True)
+    each = ", ".join(f"{ratio:.3f} {excess:+.3%}" for ratio, excess in found[1:])
+    return f"time ratio {median(times):.3f}, held-out loss {median(losses):+.3%} (each seed: {each})"
 
 
 def batch(base: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
@@ -117,7 +130,7 @@ def held_out(_: Any, now: Any, case: dict[str, Any], seeds: int) -> str:
     return "against five passes: " + "; ".join(texts)
 
 
-FIGURES = {"transform": transform, "batch": batch, "held_out": held_out, "dense": batch}
+FIGURES = {"transform": transform, "online": online, "batch": batch, "held_out": held_out, "dense": batch}
 
 
 def prepared(folder: Path, figure: str, only: str) -> Iterator[dict[str, Any]]:
