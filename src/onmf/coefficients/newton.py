@@ -92,15 +92,16 @@ class Newton(CoefficientSolver, name="newton"):
             loss = None if problem.penalty else steps.f
             return Coefficients(found.H, found.iterations, found.converged, steps.Y, loss)
         found = iterate(_Steps(problem, H, self.tol), KINKED)
+        # In all blocks of samples or in none: see ``_solve_by_blocks``.
+        proved = slopes(problem.divergence, problem.X, problem.fit(found.H))
         left = np.flatnonzero(~found.converged)
         if left.size:
             some = problem.rows(left)
             rest = _penalised_distances(some, self.tol, KINKED)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
-            found = replace(found, slopes=slopes(problem.divergence, problem.X, problem.fit(found.H)))
-            cast(Array, found.slopes)[left] = rest.slopes
-        return self.finish(problem, found)
+            proved[left] = rest.slopes
+        return self.finish(problem, replace(found, slopes=proved))
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         box = problem.box
