@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
+from onmf.coefficients.base import Coefficients
 from onmf.coefficients.problem import Problem, scales
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
@@ -162,6 +165,15 @@ def test_exact_fits_in_some_blocks_of_samples_leave_all_slopes_as_they_are_in_on
     slopes = [each.slopes(solver.solve(each).H @ W) for each in (whole, part)]
     assert (np.linalg.norm(slopes[1], axis=1) < 0.1).sum() == 8  # at the kink, and no derivatives
     np.testing.assert_allclose(slopes[0][rows], slopes[1], rtol=0, atol=1e-10)
+
+
+def test_slopes_are_those_of_the_coefficients_where_newtons_steps_end_what_was_left(rng: np.random.Generator) -> None:
+    X, W = problem(rng)
+    posed = Problem(L2(), X, W, penalty=Penalty(0.1))
+    begun = replace(Coefficients.untested(posed.start()), slopes=np.zeros_like(X))
+    found = Newton(tol=1e-6).finish(posed, begun)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.slopes, L2().grad(X, found.H @ W))
 
 
 @pytest.mark.parametrize("divergence", [get("is"), Beta(0.0)], ids=example_id)
