@@ -26,6 +26,7 @@ from onmf.coefficients.problem import Problem
 from onmf.data.examples import Planted
 from onmf.divergences import L1, L2, Beta, Divergence, Huber, KullbackLeibler, SquaredL2, get
 from onmf.methods import Paper
+from onmf.methods.base import PATIENCE, TOL
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
 from tests.conftest import DISTINCT, F, LogCosh, every_distinct_divergence, example_id, examples
@@ -443,9 +444,7 @@ def test_a_users_own_divergence_is_solved_by_the_armijo_rule(rng: np.random.Gene
 def test_the_papers_choice_and_the_fast_one(divergence: Divergence) -> None:
     expected = {"huber": ConstantStep, "squared_l2": ConstantStep, "mahalanobis": ConstantStep, "l1": Polyak}
     assert type(Paper(solver="paper").coefficient_solver(divergence)) is expected.get(divergence.name, Armijo)
-    assert Paper().coefficient_solver(divergence) == precise_solver(divergence).stopping(
-        1e-3, precise_solver(divergence).max_iter
-    )
+    assert Paper().coefficient_solver(divergence) == precise_solver(divergence).stopping(TOL, PATIENCE)
 
 
 @every_divergence

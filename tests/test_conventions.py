@@ -91,7 +91,7 @@ def test_constants_that_allow_each_other_can_be_set_together_in_any_order(backwa
         (
             quick("kl", "em"),
             {"method__a": 5},
-            r"method 'em' has no constant 'a'; its constants are tau, forgetting, max_iter\.",
+            r"method 'em' has no constant 'a'; its constants are tau, forgetting, max_iter, certified\.",
         ),
         (quick("huber"), {"divergence__alpha": 5}, r"divergence Huber.* has no constant 'alpha'; it has delta\."),
         (quick("kl"), {"divergence__delta": 5}, r"has no constant 'delta'; it has none\."),

@@ -111,6 +111,8 @@ def test_a_file_of_another_format_says_what_it_is(
 if __name__ == "__main__":
     import tempfile
 
+    import reproduction.earlier_methods  # noqa: F401  (their methods are in the record)
+
     with tempfile.TemporaryDirectory() as folder:
         record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         record[str(VERSION)] = formats(Path(folder))

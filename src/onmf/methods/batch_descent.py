@@ -154,8 +154,8 @@ class SurrogateUpdates(Updates):
         """Return coefficients after Newton's step, or the best ones where least squares find them."""
         if problem.divergence.quadratic:
             return Newton().solve(problem).H
-        n = len(h)
-        return Newton(1e-5, 1).finish(problem, Coefficients(h.copy(), np.zeros(n, np.int64), np.zeros(n, bool))).H
+        n, h = len(h), problem.box.project(h.copy())  # multiplicative updates leave zeros to samples of zeros
+        return Newton(1e-5, 1).finish(problem, Coefficients(h, np.zeros(n, np.int64), np.zeros(n, bool))).H
 
     def _loss(self, H: Array, W: Array) -> float:
         def block(rows: slice) -> float:
