@@ -13,7 +13,7 @@ import threadpoolctl
 from onmf import Checkpoint, OnlineNMF, load, save
 from onmf.coefficients.problem import Problem, slopes, unpacked
 from onmf.divergences import Mahalanobis, get
-from onmf.methods import EM, Auto, Surrogate, quadratics
+from onmf.methods import EM, Auto, Paper, Surrogate, quadratics
 from onmf.model.state import State
 from onmf.samples import Samples
 
@@ -103,6 +103,29 @@ def test_nothing_but_the_dictionary_and_its_averages_changes_after_the_freeze(
         np.testing.assert_array_equal(after.memory[name], array)
     assert (0.999999 * after.memory["low"] <= after.W).all()
     assert method.visits(1000) == 1
+
+
+def test_nothing_but_the_box_keeps_a_weight_from_falling_after_the_freeze(rng: np.random.Generator) -> None:
+    """Lemma 14: steps go to the minimum over the box, also under alpha <= 0, where they kept half of a weight."""
+    model = learnt(samples(rng), Surrogate(certified=200), "alpha:-1")
+    X = samples(rng, 4000)
+    X[:, 0] *= 1e-3
+    before, after, _, _ = next_chunk(model, X)
+    assert (after.W < 0.4 * before.W)[:, 0].any()
+    assert (0.999999 * after.memory["low"] <= after.W).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "limited"),
+    [(Paper(), Paper(max_iter=7)), (Surrogate(certified=1), Surrogate(certified=1, max_iter=7))],
+    ids=["paper", "surrogate"],
+)
+def test_the_limit_on_iterations_grows_as_the_tolerance_falls_unless_it_is_given(method: Any, limited: Any) -> None:
+    X, divergence = Samples(np.ones((2, F))), get("kl")
+    first, later = (method.solver_after(clock, True, divergence, X) for clock in (1.0, 300_000.0))
+    assert (first.tol, later.tol) == (1e-3, 1e-3 / 4)
+    assert (first.max_iter, later.max_iter) == (1000, 4000)
+    assert limited.solver_after(300_000.0, True, divergence, X).max_iter == 7
 
 
 def test_hubers_delta_stays_after_the_freeze(rng: np.random.Generator) -> None:

@@ -209,6 +209,14 @@ def test_a_sample_of_zeros_and_a_component_of_zeros_have_coefficients_at_the_low
     assert found.converged.all()
 
 
+def test_slopes_are_derivatives_where_all_components_are_zeros(rng: np.random.Generator) -> None:
+    X, W = problem(rng)
+    posed = Problem(L1(), X + 0.01, np.zeros_like(W))
+    found = InteriorPoint().solve(posed)
+    assert found.converged.all()
+    np.testing.assert_array_equal(posed.slopes(posed.fit(found.H)), -1.0)
+
+
 def test_answers_at_the_bounds_are_exactly_there_if_it_costs_nothing(rng: np.random.Generator) -> None:
     X, W = problem(rng, n=20)
     low = InteriorPoint().solve(Problem(L1(), X, W + 1, Box(2.0)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
 
 from onmf.coefficients import Newton, Ratios
+from onmf.coefficients.base import Coefficients
 from onmf.coefficients.problem import Problem, scales
 from onmf.divergences import L1, L2, Beta, Divergence, SquaredL2, get
 from onmf.model.penalty import Penalty
@@ -145,6 +148,32 @@ def test_the_cheapest_of_exact_fits_is_found_in_few_steps_under_l2_with_penaltie
         assert found.iterations.max() < 100
         objective = problem.objective(found.H, problem.fit(found.H))
         assert (objective <= problem.objective(H, problem.fit(H)) + 1e-4 * problem.scale).all()
+
+
+@pytest.mark.parametrize("first", [0, 1016], ids=["in the first block", "in the last block"])
+def test_exact_fits_in_some_blocks_of_samples_leave_all_slopes_as_they_are_in_one_block(
+    first: int, rng: np.random.Generator
+) -> None:
+    """Blocks without such fits had no slopes, and those of the others were lost, or could not be joined to them."""
+    W, exact = rng.random((20, 300)) + 0.02, slice(first, first + 8)
+    fits = rng.gamma(1.0, 1.0, (1024, 20)) @ W
+    X = fits * rng.gamma(5.0, 0.2, fits.shape)
+    X[exact] = fits[exact]
+    solver, rows = Newton(tol=1e-3, max_iter=1000), np.r_[exact, 500:508]
+    whole, part = (Problem(L2(), some, W, penalty=Penalty(1e-3)) for some in (X, X[rows]))
+    assert (len(whole.blocks()), len(part.blocks())) == (2, 1)
+    slopes = [each.slopes(solver.solve(each).H @ W) for each in (whole, part)]
+    assert (np.linalg.norm(slopes[1], axis=1) < 0.1).sum() == 8  # at the kink, and no derivatives
+    np.testing.assert_allclose(slopes[0][rows], slopes[1], rtol=0, atol=1e-10)
+
+
+def test_slopes_are_those_of_the_coefficients_where_newtons_steps_end_what_was_left(rng: np.random.Generator) -> None:
+    X, W = problem(rng)
+    posed = Problem(L2(), X, W, penalty=Penalty(0.1))
+    begun = replace(Coefficients.untested(posed.start()), slopes=np.zeros_like(X))
+    found = Newton(tol=1e-6).finish(posed, begun)
+    assert found.converged.all()
+    np.testing.assert_allclose(found.slopes, L2().grad(X, found.H @ W))
 
 
 @pytest.mark.parametrize("divergence", [get("is"), Beta(0.0)], ids=example_id)

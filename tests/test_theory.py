@@ -129,6 +129,25 @@ def test_at_kinks_the_slopes_that_a_solver_finds_are_those_of_the_least_loss(
     assert (objective - dual <= 1.001e-3 * problem.scale).all()
 
 
+@pytest.mark.parametrize("l1", [0.0, 0.01])
+@pytest.mark.parametrize("low", [1e-5, 1e-8])
+def test_at_exact_fits_under_l2_the_gap_of_a_pair_falls_with_the_tolerance(
+    low: float, l1: float, rng: np.random.Generator
+) -> None:
+    """Lemma 2: what least squares find above the lower bound belongs to the slopes; what is cut to it does not."""
+    W, m, high = rng.uniform(0.1, 1, (8, 5)), 1e-3, 1e8
+    X = rng.gamma(2, 1, (20, 8)) @ W
+    for tol in (1e-4, 1e-5, 1e-6):
+        problem = Problem(L2(), X, W, Box(low, high), Penalty(l2=m, l1=l1))
+        found = Newton(tol=tol, max_iter=1000).solve(problem)
+        u = problem.slopes(found.H @ W)
+        pull = u @ W.T + problem.l1
+        best = np.clip(-pull / m, low, high)
+        dual = (pull * best + m / 2 * np.square(best)).sum(axis=1) - (u * X).sum(axis=1)
+        assert found.converged.all()
+        assert (problem.objective(found.H, found.H @ W) - dual <= tol * np.linalg.norm(X, axis=1)).all()
+
+
 def test_what_is_left_to_gain_bounds_the_gap_under_kl_wherever_the_minimum_is(rng: np.random.Generator) -> None:
     """Lemma 7 (3)."""
     W, divergence = rng.uniform(0.1, 1, (K, F)), KullbackLeibler()
@@ -140,7 +159,7 @@ def test_what_is_left_to_gain_bounds_the_gap_under_kl_wherever_the_minimum_is(rn
 
 
 def test_what_is_left_to_gain_bounds_a_gap_where_the_minimum_is_farther_off_than_it_looks() -> None:
-    """Lemma 7 (2), at the example of Lemma 7 (4), where it is no bound itself."""
+    """Lemma 7 (1), at the example of Lemma 7 (3), where it is no bound itself."""
     m = 1e-3
     W, x, h = np.r_[1.0, np.full(100, 0.1)][None], np.eye(101)[:1], np.zeros((1, 1))
     problem = Problem(SquaredL2(), x, W, Box(0.0, 1.0), Penalty(l2=m))

@@ -50,12 +50,12 @@ class InteriorPoint(CoefficientSolver, name="interior-point"):
         limit, low = problem.tolerance(self.tol), problem.box.low
         W = np.ascontiguousarray(problem.W)  # the sums below depend on the order in memory, by rounding
         start, n = H, len(H)
-        slopes = problem.X.times_entry_weight(np.ones_like(problem.X.matrix))  # where no fit is too small
-        found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool), slopes=slopes)
         # What the lower bounds explain is subtracted. Where nothing is left they are the answer, as for components of
         # zeros.
         weights = problem.X.entry_weight
         X = problem.X.times_entry_weight(problem.X.matrix - H.dtype.type(low) * W.sum(axis=0))
+        slopes = problem.X.times_entry_weight(np.where(X > 0, -1, 1).astype(X.dtype))
+        found = Coefficients(np.full_like(H, low), np.zeros(n, dtype=np.int64), np.ones(n, dtype=bool), slopes=slopes)
         rows, components = np.flatnonzero((X > 0).any(axis=1)), np.flatnonzero(W.any(axis=1))
         kind = Steps
         if isinstance(problem.box, Simplex):  # nothing else may have what these leave

@@ -92,15 +92,16 @@ class Newton(CoefficientSolver, name="newton"):
             loss = None if problem.penalty else steps.f
             return Coefficients(found.H, found.iterations, found.converged, steps.Y, loss)
         found = iterate(_Steps(problem, H, self.tol), KINKED)
+        # In all blocks of samples or in none: see ``_solve_by_blocks``.
+        proved = slopes(problem.divergence, problem.X, problem.fit(found.H))
         left = np.flatnonzero(~found.converged)
         if left.size:
             some = problem.rows(left)
             rest = _penalised_distances(some, self.tol, KINKED)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
-            found = replace(found, slopes=slopes(problem.divergence, problem.X, problem.fit(found.H)))
-            cast(Array, found.slopes)[left] = rest.slopes
-        return self.finish(problem, found)
+            proved[left] = rest.slopes
+        return self.finish(problem, replace(found, slopes=proved))
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         box = problem.box
@@ -123,6 +124,10 @@ class Newton(CoefficientSolver, name="newton"):
             rest = iterate(_Steps(some, _better(some, found.H[left], some.start(None)), self.tol), self.max_iter)
             found.H[left], found.converged[left] = rest.H, rest.converged
             found.iterations[left] += rest.iterations
+            if found.slopes is not None:
+                done = left[rest.converged]
+                some = problem.rows(done)
+                found.slopes[done] = slopes(some.divergence, some.X, some.fit(found.H[done]))
         return found
 
 
@@ -289,6 +294,9 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
     """
     matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
     diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
+    low = problem.box.low  # solved for is what coefficients are above it
+    fits = problem.fit(np.ones((problem.n, problem.K), dtype=problem.W.dtype))
+    products -= low * problem.gathered(problem.squares[1] * fits)
     tiny = float(np.finfo(problem.W.dtype).tiny)
     size = problem.scale.astype(np.float64) + tiny
     enough = max(tol, 10 * float(np.finfo(problem.W.dtype).eps)) * size
@@ -302,9 +310,10 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
             break
         some, own = problem.rows(active), s[active]
         M = matrices[active]
-        M[:, diagonal] += (damping[active] + l2 * own)[:, None]
-        solved = kernels.gram.nnls_on_grams(M, products[active] - own[:, None] * l1[active], PIVOTS)
-        H = problem.box.project(solved.astype(problem.W.dtype))
+        added = (damping[active] + l2 * own)[:, None]
+        M[:, diagonal] += added
+        above = kernels.gram.nnls_on_grams(M, products[active] - own[:, None] * l1[active] - low * added, PIVOTS)
+        H = problem.box.project((low + above).astype(problem.W.dtype))
         norm = some.loss(H, some.fit(H)).astype(np.float64)
         squares = np.square(H).sum(axis=1)
         gap = _gap(norm, own, l1[active, 0] * H.sum(axis=1), l2 * squares) + 0.5 * damping[active] / own * squares

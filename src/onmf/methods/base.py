@@ -26,7 +26,7 @@ from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
 PENALISED_EFFORT = 2  # for methods that find coefficients with few steps
-TOL, PATIENCE = 1e-3, 1000  # of precise coefficients: the tolerance to begin with, and iterations that reach it
+TOL, PATIENCE = 1e-3, 1000  # of precise coefficients, to begin with: the tolerance, and the limit on iterations
 FREEZE = 20_000.0  # samples after which tolerances fall, and steps no longer adapt
 SAMPLES = 1000  # whose weight forgetting bounds from below
 
@@ -378,9 +378,9 @@ class AveragingMethod(Method):
     def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
         if not self.is_certified(clock):
             return super().solver_after(clock, penalised, divergence, X)
-        tol = getattr(self, "tol", None)
-        tol = falling(TOL, clock) if tol is None else tol
-        return precise_solver(divergence, X.sparse).stopping(tol, self.max_iter or PATIENCE)
+        given, tol = getattr(self, "tol", None), falling(TOL, clock)
+        limit = self.max_iter or int(PATIENCE * TOL / tol)  # the lower the tolerance, the more steps
+        return precise_solver(divergence, X.sparse).stopping(tol if given is None else given, limit)
 
     def penalties_after(self, clock: float, penalties: Penalties) -> Penalties:
         """Return none before the form begins if there is just the one that it asks for: early on, that costs loss."""

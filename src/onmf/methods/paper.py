@@ -115,7 +115,10 @@ class Paper(Method, name="paper"):
 
     def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
         usual = self.coefficient_solver(divergence, X.masked)
-        return usual if self.tol is not None else usual.stopping(falling(TOL, clock), usual.max_iter)
+        if self.tol is not None:
+            return usual
+        tol = falling(TOL, clock)
+        return usual.stopping(tol, self.max_iter or int(usual.max_iter * TOL / tol))
 
     def _solve(self, problem: Problem) -> Array:
         return self.coefficient_solver(problem.divergence, problem.X.masked).solve(problem).H

@@ -215,7 +215,8 @@ class Surrogate(AveragingMethod, name="surrogate"):
     ) -> State:
         """Return the state with V in units of its largest weights, or in the best ones for the penalties."""
         unit = memory["unit"]
-        if not divergence.domain.x.includes_zero:  # a weight keeps half of its value in one step: else the loss spikes
+        if not (divergence.domain.x.includes_zero or "low" in memory):
+            # A weight keeps half of its value in one step: else the loss spikes.
             np.maximum(V, 0.5 * unit[:, None] * state.W, out=V)
         if "mean" in memory:
             free = slice(state.C.fixed, None)
