@@ -37,7 +37,7 @@ from onmf.model.state import State, Sums
 from onmf.samples import Samples
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
-MOST_VISITS, SWEEPS = 2, 2  # of a chunk; over the components, each time
+SWEEPS = 3
 BLOCK = 2048  # features whose matrices are unpacked at a time
 WORK = 1e6  # of a thread at a time, in products
 AVERAGES = ("A", "b", "D", "squares")
@@ -62,7 +62,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     def visits(self, clock: float) -> int:
         """Return one visit once 200 samples weigh little in the averages: Newton's step then needs no second one."""
-        return min(MOST_VISITS, em.visits_worth(self._next_weight(clock, self.tau or self.growing.first)))
+        return em.visits_worth(self._next_weight(clock, self.tau or self.growing.first))
 
     def _damping(self, clock: float) -> float:
         """Return more damping while samples weigh much: models are then made of few, at fits that are still far off."""
