@@ -28,7 +28,7 @@ KEPT = 0.1  # of a coefficient or weight, whatever extrapolation says
 class CoordinateUpdates(Updates):
     """Sweeps of coordinate descent over sparse samples, and over their features with the roles exchanged.
 
-    One sweep each in turn: more at a time took longer. Then coefficients and weights go on as they came from the last
+    One sweep each in turn: more at a time took longer. Then coefficients and weights are extrapolated from the last
     sweeps, as far as the objective does not rise. Weights do not fall to zero, so that they can rise again. Components
     are divided by their largest weights, which leaves the fit as it is.
 
