@@ -54,6 +54,6 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
         axes.set_title(title, fontsize=11)
         axes.grid(alpha=0.3, linewidth=0.5)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    ncols = min(len(shown), 2 * columns + 1)
+    ncols = min(len(shown), columns + 1)
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False, handlelength=3)
     return figure
