@@ -59,11 +59,15 @@ def test_three_chunks_are_those_of_dense_loops(
 
 
 def test_chunks_that_weigh_less_are_visited_less_often_and_solved_the_better() -> None:
-    for method, steps in ((EM(), [3, 3, 4]), (EM(tau=200), [3, 2, 4]), (SparseSurrogate(), [3, 2, 4])):
+    for method, most, steps in (
+        (EM(), 3, [3, 3, 4]),
+        (EM(tau=200), 3, [3, 2, 4]),
+        (SparseSurrogate(), 2, [2, 2, 4]),
+    ):
         visits = [method.visits(clock) for clock in (0, 2000, 20_000, 200_000)]
         efforts = [method.effort(clock) for clock in (0, 20_000, 200_000)]
         assert visits == sorted(visits, reverse=True)
-        assert (visits[0], visits[-1]) == (3, 1)
+        assert (visits[0], visits[-1]) == (most, 1)
         assert efforts == sorted(efforts)
         assert [method.visits(clock) * method.effort(clock) for clock in (0, 20_000, 200_000)] == steps
     assert EM(max_iter=7).effort(1e9) == 1

@@ -115,7 +115,8 @@ class HostEngine:
         if method.skips_empty and not shares and np.count_nonzero(X.totals) < len(X):
             self.filled = np.flatnonzero(X.totals)
             X = X[self.filled]
-        self.X, self.state = X.with_sample_weights_in(state.W.dtype), state.copy(method.layout)
+        self.X = X.with_sample_weights_in(state.W.dtype)
+        self.state = state.copy(method.layout, method.made_anew)
         self.old = {name: self.state.memory[name] for name in (reservoir.start(state.W) if reservoir else ())}
         self.penalties = state.penalties
         # Samples once learnt from cannot judge; a component scaled to what two carry takes shares off the simplex.

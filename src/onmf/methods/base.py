@@ -121,6 +121,7 @@ class Method(Choice):
     """One way to learn W: ``update`` makes the next state from a chunk of samples with their coefficients."""
 
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
+    made_anew: ClassVar[tuple[str, ...]] = ()  # large statistics that ``update`` returns afresh and never overwrites
     skips_empty: ClassVar[bool] = False  # leave out samples of zeros? Averages of them alone would say that W is zero
     adapts: ClassVar[bool] = False  # does it let a parameter left to the data (Huber's delta) follow the residuals?
     keeps_fixed: ClassVar[bool] = False  # does it leave the fixed components of C alone?

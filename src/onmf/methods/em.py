@@ -32,7 +32,6 @@ from onmf.samples import Samples
 
 EXPONENT = 0.75  # of the weights
 MOST_VISITS, VISITS = 3, 10.0  # how often a chunk is looked at: at most, and per unit of its weight
-STEPS = 5  # multiplicative ones per visit
 LIGHT, VERY_LIGHT = 0.08, 0.02  # that of 200 samples after some 17,000 and 110,000: more steps pay from there on
 EXCHANGE = 1e-3  # cost of a merger: components that are dead or coincide
 WORK = 8e4  # weights that a thread divides at a time
@@ -53,6 +52,7 @@ class Accumulating(AveragingMethod):
     max_iter: int | None = None
 
     growing: ClassVar[Growing]
+    steps: ClassVar[int]  # multiplicative ones per visit
     layout: ClassVar[Literal["C", "F"]] = "F"
     chunks_per_round: ClassVar[int] = 8
 
@@ -71,7 +71,7 @@ class Accumulating(AveragingMethod):
         return super().why_not(divergence, penalties, masked)
 
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        return Multiplicative(max_iter=self.max_iter or STEPS)
+        return Multiplicative(max_iter=self.max_iter or self.steps)
 
     def effort(self, clock: float) -> int:
         if self.max_iter is not None:
@@ -118,8 +118,10 @@ class EM(Accumulating, name="em"):
     certified: int | None = None
 
     growing: ClassVar[Growing] = Growing(200, 0.1, 1600)
+    steps: ClassVar[int] = 5
     on_device: ClassVar[bool] = True
     frozen_constants: ClassVar[tuple[str, ...]] = ("certified",)
+    made_anew: ClassVar[tuple[str, ...]] = ("N",)
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence", "low")
 
     def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:

@@ -38,6 +38,7 @@ from onmf.samples import Samples
 
 DAMPING, CAUTION = 0.3, 2.0  # of em's curvature: at least, and per unit of the weight of a chunk
 SWEEPS = 3
+MOST_VISITS = 2  # of a chunk
 BLOCK = 2048  # features whose matrices are unpacked at a time
 WORK = 1e6  # of a thread at a time, in products
 AVERAGES = ("A", "b", "D", "squares")
@@ -55,6 +56,8 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)
+    steps: ClassVar[int] = 8
+    made_anew: ClassVar[tuple[str, ...]] = ("A", "b")
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
 
     def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
@@ -62,7 +65,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     def visits(self, clock: float) -> int:
         """Return one visit once 200 samples weigh little in the averages: Newton's step then needs no second one."""
-        return em.visits_worth(self._next_weight(clock, self.tau or self.growing.first))
+        return min(MOST_VISITS, em.visits_worth(self._next_weight(clock, self.tau or self.growing.first)))
 
     def _damping(self, clock: float) -> float:
         """Return more damping while samples weigh much: models are then made of few, at fits that are still far off."""

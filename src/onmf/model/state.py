@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -35,15 +35,19 @@ class State:
             if count >= MOST:
                 raise ValueError(f"{name} must be less than {MOST}, got {count}.")
 
-    def copy(self, layout: Literal["C", "F"] = "C") -> State:
+    def copy(self, layout: Literal["C", "F"] = "C", shared: Collection[str] = ()) -> State:
         """Return the state with copies of its statistics, and W component by component (C) or feature by feature (F).
 
-        W may be the same array. All is aligned: arrays that came over a wire may not be, and NumPy then sums them in
-        another order.
+        W and the statistics named in ``shared`` may be the same arrays. All are aligned: arrays that came over a wire
+        may not be, and NumPy then sums them in another order.
         """
         sound = self.W.flags.carray if layout == "C" else self.W.flags.farray  # aligned and writeable, too
         W = self.W if sound else np.array(self.W, order=layout)
-        return self.with_arrays(W, {name: array.copy() for name, array in self.memory.items()})
+        memory = {
+            name: array if name in shared and array.flags.carray else array.copy()
+            for name, array in self.memory.items()
+        }
+        return self.with_arrays(W, memory)
 
     def with_arrays(self, W: Array, memory: Mapping[str, Array]) -> State:
         """Return the state with another dictionary and other statistics."""

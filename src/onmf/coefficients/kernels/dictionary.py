@@ -8,6 +8,7 @@ from onmf._support.arrays import Array, Counts
 from onmf.coefficients.kernels.cache import cached_njit
 from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
+SIDE_BY_SIDE = 56  # features that are swept at a time: an odd number of cache lines, lest rows share places in it
 OUTSIDE = "shapes do not fit: some of the columns do not exist."
 
 
@@ -162,7 +163,7 @@ def _packed_product(A: Array, W: Array, out: Array) -> None:
             p += 1
 
 
-@kernel("Fnm m m nK nP FK FP FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS)
+@kernel("Fnm m m nK nP FK FP FK F DK K FP* FK* FK*", fastmath=VECTOR_SUMS, error_model="numpy")
 def curved_step(
     columns: CSR,
     slopes: Array,
@@ -198,59 +199,61 @@ def curved_step(
     in HH are packed. D has a row per feature, or one for all. The weights of the first ``fixed`` components stay.
     """
     indptr, rows, places, _ = columns
-    K = H.shape[1]
+    P, K = HH.shape[1], H.shape[1]
     if not 0 <= first <= last <= len(b) or (len(D) != 1 and len(D) != len(b)):
         raise ValueError("shapes do not fit: there are no such features.")
-    M, slope, kept = np.empty((K, K), dtype=H.dtype), np.empty(K, dtype=H.dtype), np.empty_like(A[0])
-    packed = np.empty((K, K), dtype=np.int64)  # where the entries of M are in A: faster than loops over its rows
+    kept, packed = np.empty(P, dtype=A.dtype), np.empty((K, K), dtype=np.int64)
     q = 0
     for j in range(K):
         for k in range(j, K):
             packed[j, k], packed[k, j], kept[q] = q, q, keep * unit[j] * unit[k]
             q += 1
-    for f in range(first, last):
-        old, new, least, total, square = Wt[f], Wt_new[f], low[f], b_new[f], A_new[f]
-        sums = D[f] if len(D) > 1 else D[0]
-        for q in range(len(kept)):
-            square[q] = kept[q] * A[f, q]
-        for k in range(K):
-            total[k] = keep * unit[k] * b[f, k]
-        end = indptr[f + 1]
-        fours = end - (end - indptr[f]) % 4
-        for p in range(indptr[f], fours, 4):  # four entries at a time: A is read and written less often
-            e, i = places[p : p + 4], rows[p : p + 4]
-            _add_four(square, gain, curvatures, e, HH, i)
-            _add_four(total, gain, slopes, e, H, i)
-        for p in range(fours, end):
-            c, s, hh, h = gain * curvatures[places[p]], gain * slopes[places[p]], HH[rows[p]], H[rows[p]]
-            for q in range(len(kept)):
-                square[q] += c * hh[q]
+    # Models, weights and linear terms of some features side by side: loops over one feature's components are short.
+    room = np.empty((P + 2 * K + 2, SIDE_BY_SIDE), dtype=A.dtype)
+    M, V, linear, least, s = room[:P], room[P : P + K], room[P + K : P + 2 * K], room[P + 2 * K], room[P + 2 * K + 1]
+    for start in range(first, last, SIDE_BY_SIDE):
+        n = min(SIDE_BY_SIDE, last - start)
+        for i in range(n):
+            f = start + i
+            total, square, sums = b_new[f], A_new[f], D[f] if len(D) > 1 else D[0]
+            for q in range(P):
+                square[q] = kept[q] * A[f, q]
             for k in range(K):
-                total[k] += s * h[k]
-        flat, where = M.reshape(-1), packed.reshape(-1)
-        for q in range(len(where)):
-            flat[q] = square[where[q]]
-        for k in range(K):
-            new[k] = old[k] if k < fixed else max(old[k], least)
-            slope[k] = sums[k] - total[k] + l1
-            M[k, k] += l2
-        for k in range(K):  # M is symmetric: its columns are its rows
-            w, row = new[k], M[k]
-            for j in range(K):
-                slope[j] += w * row[j]
-        for k in range(fixed, K):  # from here on M has the last term's curvature; its slope is zero at the old weights
-            M[k, k] += damping * sums[k] / new[k]
+                total[k] = keep * unit[k] * b[f, k]
+            end = indptr[f + 1]
+            fours = end - (end - indptr[f]) % 4
+            for p in range(indptr[f], fours, 4):  # four entries at a time: A is read and written less often
+                e, r = places[p : p + 4], rows[p : p + 4]
+                _add_four(square, gain, curvatures, e, HH, r)
+                _add_four(total, gain, slopes, e, H, r)
+            for p in range(fours, end):
+                c, g, hh, h = gain * curvatures[places[p]], gain * slopes[places[p]], HH[rows[p]], H[rows[p]]
+                for q in range(P):
+                    square[q] += c * hh[q]
+                for k in range(K):
+                    total[k] += g * h[k]
+            for q in range(P):
+                M[q, i] = square[q]
+            least[i] = low[f]
+            for k in range(K):
+                w = Wt[f, k] if k < fixed else max(Wt[f, k], low[f])
+                pull = damping * sums[k]  # the last term's curvature times the old weight, where its slope is zero
+                V[k, i], linear[k, i] = w, sums[k] - total[k] + l1 - pull
+                M[packed[k, k], i] += l2 + pull / w
         for _ in range(sweeps):
             for k in range(fixed, K):
-                row = M[k]
-                if row[k] <= 0:
-                    continue
-                w = min(max(new[k] - slope[k] / row[k], least), high)
-                change = w - new[k]
-                if change != 0:  # most weights are, and stay, at their floor
-                    new[k] = w
-                    for j in range(K):
-                        slope[j] += change * row[j]
+                for i in range(n):
+                    s[i] = linear[k, i]
+                for j in range(K):
+                    m, v = M[packed[k, j]], V[j]
+                    for i in range(n):
+                        s[i] += m[i] * v[i]
+                m, v = M[packed[k, k]], V[k]
+                for i in range(n):
+                    v[i] = min(max(v[i] - s[i] / m[i], least[i]), high) if m[i] > 0 else v[i]
+        for i in range(n):
+            for k in range(K):
+                Wt_new[start + i, k] = V[k, i]
 
 
 @cached_njit(fastmath=VECTOR_SUMS)
