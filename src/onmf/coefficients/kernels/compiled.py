@@ -8,6 +8,7 @@ from functools import lru_cache, wraps
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
 from numba.core import event
 
 from onmf.coefficients.kernels.cache import CURE, cached_njit, folder
@@ -15,6 +16,7 @@ from onmf.coefficients.kernels.cache import CURE, cached_njit, folder
 Kernel = TypeVar("Kernel", bound=Callable[..., None])
 CSR: TypeAlias = Any  # a matrix for the caller, (indptr, indices, data, columns) for the kernel
 FACTS = attrgetter("shape", "dtype", "flags.carray")
+WHOLE = np.dtype(np.int64)
 VECTOR_SUMS = {"reassoc", "contract", "nsz"}  # sums in any order: lets the compiler use the vector unit for them
 
 
@@ -35,26 +37,23 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
         compiled = cached_njit(**options)(function)
         names, kinds = list(function.__annotations__), list(function.__annotations__.values())
         csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
+        facts = [_csr_facts if i in csr else FACTS for i in range(count)]
 
         @lru_cache(maxsize=32)  # small problems come by the thousand, and all alike
         def sound(*found: tuple[tuple[int, ...], Any, bool]) -> bool:
-            """Return whether dense arrays of these shapes, types and layouts can be used as they are."""
+            """Return whether arrays of these shapes, types and layouts can be used as they are."""
             shapes, types, layouts = zip(*found, strict=True)
-            return all(types[i] == types[arrays[0]] for i in arrays) and all(layouts) and _fit(specs, shapes)
+            dtype = types[arrays[0]]
+            alike = all(types[i] == dtype for i in arrays) and all(types[i] in (dtype, WHOLE) for i in csr)
+            return alike and all(layouts) and _fit(specs, shapes)
 
-        def prepare(given: list[Any]) -> None:
-            """Take sparse matrices apart and copy dense ones where they need it; what does not fit raises an error."""
-            arguments, dtype = given[:count], given[arrays[0]].dtype
-            found, alike = [array.shape for array in arguments], all(given[i].dtype == dtype for i in arrays)
-            for i in csr:
-                X = given[i]
-                alike = alike and (X.dtype == dtype or X.dtype.kind == "i")
-                given[i], found[i] = (X.indptr, X.indices, X.data, found[i][1]), (*found[i], len(X.data))
-            if not alike or not _fit(specs, found):
-                what = ", ".join(f"{names[i]} {each.shape} {each.dtype}" for i, each in enumerate(arguments))
+        def prepare(given: list[Any], found: list[tuple[tuple[int, ...], Any, bool]]) -> None:
+            """Copy dense arrays that have another layout; what does not fit raises an error."""
+            if not sound(*((shape, dtype, True) for shape, dtype, _ in found)):
+                what = ", ".join(f"{names[i]} {shape} {dtype}" for i, (shape, dtype, _) in enumerate(found))
                 raise ValueError(f"{function.__name__}: shapes or types do not fit: {what}.")
             for i in range(count):
-                if i not in csr and not given[i].flags.carray:  # C-contiguous, aligned and writeable
+                if not found[i][2]:  # C-contiguous, aligned and writeable
                     if overwritten[i]:
                         raise ValueError(
                             f"{function.__name__} overwrites {names[i]}, which must be writeable and C-contiguous."
@@ -64,9 +63,13 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
         @wraps(function)
         def checked(*arguments: Any) -> None:
             given = list(arguments)
-            if csr or not sound(*map(FACTS, arguments[:count])):
-                prepare(given)
-            dtype = arguments[arrays[0]].dtype
+            found = [fact(array) for fact, array in zip(facts, arguments, strict=False)]
+            for i in csr:
+                X = given[i]
+                given[i] = X.indptr, X.indices, X.data, X.shape[1]
+            if not sound(*found):
+                prepare(given, found)
+            dtype = found[arrays[0]][1]
             number = float if dtype.char == "d" else dtype.type
             for i in floats:
                 given[i] = number(given[i])
@@ -76,6 +79,11 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
         return cast("Kernel", checked)
 
     return decorated
+
+
+def _csr_facts(X: CSR) -> tuple[tuple[int, ...], Any, bool]:
+    """Return the facts about a CSR matrix; places in another array, whole numbers, fit every precision."""
+    return (*X.shape, len(X.data)), WHOLE if X.dtype.kind == "i" else X.dtype, True
 
 
 def _fit(specs: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> bool:
