@@ -282,7 +282,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 GAUGES = {
     "loss": "Mean loss of the last batch before it was learnt from",
-    "drift": "How much worse new samples are fitted than earlier ones, from 0 to 1: the stream has changed",
+    "drift": "How much worse, or far better, new samples are fitted than earlier ones, up to 1: the stream has changed",
     "memory_bytes": "Resident memory",
     "samples_per_second": "Samples per second since the last line of the log",
 }

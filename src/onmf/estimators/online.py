@@ -156,6 +156,9 @@ class OnlineNMF(NMF):
         Each component's share of all that was fitted: the mean of the samples' ``proportions`` while learning.
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+    drift_, n_changes_ : float and int
+        From 0, new samples are fitted as earlier ones were, to 1, the stream has changed: in the last batch; and how
+        often it has.
     guarantee_ : str
         What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
@@ -188,6 +191,8 @@ class OnlineNMF(NMF):
     guarantee_ = FittedAttribute[Learned, str](learner.guarantee)
     n_steps_ = FittedAttribute[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = FittedAttribute[Learned, int](lambda learned: learned.passes)
+    drift_ = FittedAttribute[Learned, float](lambda learned: learned.drift.statistic)
+    n_changes_ = FittedAttribute[Learned, int](lambda learned: learned.drift.changes)
     source_ = FittedAttribute[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
     reconstruction_err_ = FittedAttribute[Learned, float](lambda learned: learned.reconstruction_error)
 
