@@ -177,6 +177,24 @@ def test_checkpoints_are_written_when_it_is_time_and_at_the_end(
     assert writes[3:] == [90]
 
 
+def test_what_was_learnt_is_written_in_time_while_a_silent_stream_is_waited_for(tmp_path: Path) -> None:
+    run, found = Checkpoint(tmp_path / "run", every=0.2), list[int]()
+
+    def batches() -> Iterator[Any]:
+        yield X[:50]
+        deadline = time.monotonic() + 20
+        while found != [40] and time.monotonic() < deadline:
+            time.sleep(0.02)
+            found[:] = [run.read()[1].history.samples] if run.exists() else []
+        before = last_written(tmp_path / "run")
+        time.sleep(0.5)
+        assert last_written(tmp_path / "run") == before  # nothing new was learnt
+
+    OnlineNMF(**IN_ORDER).fit(batches(), checkpoint=run)
+    assert found == [40]  # ten rows wait for a full batch
+    assert run.read()[1].history.samples == 50
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CrashError])
 @pytest.mark.parametrize("every", [0, 1e6])
 def test_ctrl_c_and_errors_write_what_was_learnt_exactly_once(

@@ -138,7 +138,7 @@ def fit(
         if dask is not None:
             stack.enter_context(running_on(dask))
         files = path, out, checkpoint, start, fixed
-        show = stack.enter_context(watched(log_every, log_json, metrics, *files))
+        show = stack.enter_context(watched(log_every, log_json, metrics, *files, keep=keep))
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=previous)

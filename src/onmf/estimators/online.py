@@ -36,7 +36,7 @@ from onmf.methods import Choice
 from onmf.model.settings import ONLINE
 from onmf.model.validation import DataError, require_valid_entries
 from onmf.persistence import model as model_file
-from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.checkpoint import Checkpoint, Keeper
 from onmf.samples import Samples, as_samples, given_rows, weighted
 
 log = logging.getLogger("onmf")
@@ -263,19 +263,19 @@ class OnlineNMF(NMF):
         source, features = self._source(X, weights, recipe.device)
         if begun is not None:
             begun = _resumed(recipe, begun, same_data, source, features)
-        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        before, learned = self._learned, begun
         if same_data:
             self._learned = begun or before
         listeners = self._listeners()
         try:
-            with ended_by_interrupts():
+            with ended_by_interrupts(), nullcontext() if keep is None else Keeper(keep, settings, begun) as keeper:
                 for learned, progress in self._run(recipe, source, reading, features, begun):
                     self._learned = learned
-                    if progress is None:
-                        continue
-                    ended = self._notify(learned, progress, listeners)
-                    if keep is not None and keep.write_if_due(settings, learned):
-                        kept = learned
+                    if keeper is not None:
+                        keeper.learned = learned
+                    ended = progress is not None and self._notify(learned, progress, listeners)
+                    if keeper is not None:
+                        keeper.write_if_due()
                     if ended:
                         break
             if learned is not None and (advice := learned.advice()):
@@ -285,9 +285,6 @@ class OnlineNMF(NMF):
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
-        finally:
-            if keep is not None and learned is not None and learned is not kept:
-                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
