@@ -19,7 +19,7 @@ from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, rea
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
-from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
+from onmf.data.pipes import ARROW, LineCount, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
 from onmf.samples import Samples
 
@@ -185,6 +185,7 @@ class ArrowStream(ArrowRows):
         import pyarrow.ipc
 
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
+        self.pipe = None if self.rewinds else LineCount()
         with reading(self.where, "as an Arrow stream", "" if self.rewinds else STREAM_CURE):
             if not self.rewinds:
                 stream = bytes_of(path, self)

@@ -17,6 +17,7 @@ from onmf.model.validation import DataError, require_sound_structure
 from onmf.samples import Samples, stacked
 
 if TYPE_CHECKING:
+    from onmf.data.pipes import LineCount
     from onmf.data.registry import Spec
 
 
@@ -44,6 +45,7 @@ class Source(ABC):
     n_samples: int | None = None  # None: not known before the end
     any_order: bool = False  # rows can be read in any order, i.e. shuffled
     rewinds: bool = True  # it can be read again
+    pipe: "LineCount | None" = None  # of a pipe, which brings what an earlier run has not had: how much has come
     resident: bool = False  # its rows lie on a device, where they are learnt from
     feature_names: list[str] | None = None
     index_name: str | None = None  # the heading of the names of rows, where rows have names instead of numbers

@@ -24,7 +24,7 @@ from onmf.data.budget import MEMORY, characters
 from onmf.data.columns import shown
 from onmf.data.files import matching, named
 from onmf.data.lines import JsonLines
-from onmf.data.pipes import lines, name_of
+from onmf.data.pipes import name_of
 from onmf.data.registry import Spec, register
 
 log = logging.getLogger("onmf")
@@ -208,8 +208,10 @@ class Corpus(JsonLines):
     def _lines(self) -> Iterator[Any]:
         if self.paths is not None:
             return iter(self.paths)
-        # A blank line is a text, but no JSON.
-        return lines(self.path, self.most) if self.field is None else super()._lines()
+        return super()._lines()
+
+    def _holds_sample(self, line: str) -> bool:
+        return self.field is None or super()._holds_sample(line)  # a blank line is a text, but no JSON
 
     def _length(self, line: Any) -> int:
         if not isinstance(line, Path):
@@ -251,7 +253,8 @@ class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
     def __init__(self, corpus: Corpus, words: WordFeatures) -> None:
-        self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index_name
+        self.where, self.corpus, self.index_name = corpus.where, corpus, corpus.index_name
+        self.rewinds, self.pipe = corpus.rewinds, corpus.pipe
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.vectoriser = words.vectoriser()

@@ -159,6 +159,9 @@ class OnlineNMF(NMF):
     drift_, n_changes_ : float and int
         From 0, new samples are fitted as earlier ones were, to 1, the stream has changed: in the last batch; and how
         often it has.
+    n_lines_consumed_ : int
+        After ``fit`` of a pipe: the lines (of arrays, the rows) from the first one on that a producer need not send
+        again; blank and skipped ones count, the one that names the columns does not.
     guarantee_ : str
         What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
@@ -193,6 +196,9 @@ class OnlineNMF(NMF):
     n_iter_ = FittedAttribute[Learned, int](lambda learned: learned.passes)
     drift_ = FittedAttribute[Learned, float](lambda learned: learned.drift.statistic)
     n_changes_ = FittedAttribute[Learned, int](lambda learned: learned.drift.changes)
+    n_lines_consumed_ = FittedAttribute[Learned, int](
+        lambda learned: getattr(learned.position, "lines", None), "fit of a pipe"
+    )
     source_ = FittedAttribute[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
     reconstruction_err_ = FittedAttribute[Learned, float](lambda learned: learned.reconstruction_error)
 
@@ -228,7 +234,8 @@ class OnlineNMF(NMF):
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, bit
-        for bit. Files that were added to a folder since are learnt after those that were there.
+        for bit. Files that were added to a folder since are learnt after those that were there, and what a pipe brings
+        is taken for what follows ``n_lines_consumed_``.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has

@@ -59,6 +59,7 @@ class Position:
     rows: int = 0  # samples in the batches of this part
     length: int = 0  # of the last batch
     place: int | None = None  # rows of the part before the last batch; None: the source has left out some
+    lines: int | None = None  # of a pipe, or rows of its arrays, that came in all runs up to the end of the last batch
     began: int = 0  # samples that were read and skipped before the first that were learnt from, in this part
     files: Files | None = None  # of the pass, in their order, up to and with those of this part
     files_before: int = 0  # this part
@@ -66,7 +67,7 @@ class Position:
 
     def __post_init__(self) -> None:
         require_whole(1, passes=self.passes, batches=self.batches)
-        given = {name: getattr(self, name) for name in ("n_samples", "place") if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in ("n_samples", "place", "lines") if getattr(self, name) is not None}
         require_whole(0, **{name: getattr(self, name) for name in COUNTS}, **given)
         for mark in (self.mark, self.last):
             if mark is not None:
@@ -288,6 +289,9 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
         return
     if isinstance(position, RoundPosition):
         raise ValueError(f"this run was learnt with Dask, in partitions; {RESUME.format('partitions (--dask)')}")
+    if (position.lines is None) != (data.pipe is None):
+        how = "other data than a pipe" if position.lines is None else "a pipe"
+        raise ValueError(f"this run was learnt from {how}; {RESUME.format('kind of data')}")
     now = fingerprints(data)
     for name, fingerprint in position.files or ():  # new files are welcome
         if name not in now:

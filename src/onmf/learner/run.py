@@ -12,7 +12,7 @@ import numpy as np
 
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
-from onmf.learner.batching import Reading, cuts
+from onmf.learner.batching import NOWHERE, Reading, cuts
 from onmf.learner.config import Recipe
 from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped, SkippedLog
@@ -35,7 +35,7 @@ def run(
 
     Without ``learned``, this is ``begin`` with the first batch, and ``step`` for every batch of every pass; the rest is
     about continuing. Given a ``learned`` with a position in the same data, continue from there: the end is that of a
-    run that was never interrupted, bit for bit. Without a position, the data are new. ``generators`` draw the initial
+    run that was never interrupted, bit for bit. What a pipe brings comes after that position. Without a position, the data are new. ``generators`` draw the initial
     dictionary and shuffle.
     """
     if reading.max_passes > 1 and not source.rewinds:
@@ -47,6 +47,7 @@ def run(
     skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
     old_faults = resumed.faults if resumed else 0
     passing_over = False  # batches that an earlier run has learnt from
+    faults = 0  # met in this run, counted or not
     unreported = False  # was anything skipped since the last time that something was yielded?
     rows_asked = 0  # samples that batches on a device have been asked for
 
@@ -61,7 +62,8 @@ def run(
 
     def fault(error: ValueError) -> None:
         """Count samples between two batches that the source could not read, unless an earlier run has."""
-        nonlocal old_faults
+        nonlocal old_faults, faults
+        faults += 1
         if passing_over:
             return
         if old_faults:
@@ -106,15 +108,19 @@ def run(
             seeking = resumed is not None and resumed.place is not None and part.source.seeks and not reading.verify
             if resumed is not None and resumed.place is not None and seeking:
                 first_row, count, rows_read = resumed.place, batches_done - 1, resumed.rows - resumed.length
-            passing_over = batches_done > 0
-            digests, rows_asked = Digests(reading.keeps_digests), clock + rows_read
+            pipe, lines_before, rows_before = part.source.pipe, 0, 0
+            if resumed is not None and resumed.lines is not None:
+                count, rows_read = batches_done, resumed.rows
+                lines_before, rows_before = resumed.lines, rows_read
+            passing_over = count < batches_done
+            digests, rows_asked = Digests(reading.keeps_digests and pipe is None), clock + rows_read
             batches = cuts(part.source, reading, order, fault, size, first_row)
             if recipe.device is not None and part.source.rewinds and not (part.source.resident or reading.skip_bad):
                 from onmf.device.transfer import sent_ahead  # an optional dependency
 
                 batches = sent_ahead(batches, recipe.device)
             with closing(batches):
-                for rows, batch, place in batches:
+                for rows, batch, places in batches:
                     any_batch = True
                     if learned is None:
                         began = clock + rows_read
@@ -126,6 +132,9 @@ def run(
                             digests.require(resumed, seeking)
                             passing_over = False
                         continue
+                    end, ahead = int(places[-1]), 0
+                    if pipe is not None:  # some of the rows after this batch may have been found bad already
+                        ahead = old_faults + max(0, faults - (end + 1 - (rows_read - rows_before)))
                     position = Position(
                         *(number, count, before, part.source.n_samples),
                         mark=digests.all,
@@ -133,7 +142,9 @@ def run(
                         clock=clock,
                         rows=rows_read,
                         length=len(rows),
-                        place=place,
+                        faults=ahead,
+                        place=None if places[0] == NOWHERE else int(places[0]),
+                        lines=None if pipe is None else lines_before + pipe.up_to(end),
                         began=began,
                         files=part.files,
                         files_before=part.before,
@@ -157,6 +168,10 @@ def run(
                 raise SourceError(
                     f"pass {number} found no batches: this source can be read only once; use max_passes=1."
                 )
+            done = _position(learned)
+            if learned and done and done.lines is not None and pipe and lines_before + pipe.all > done.lines:
+                learned = replace(learned, position=replace(done, lines=lines_before + pipe.all, faults=0))
+                unreported = True
             resumed, began = None, 0
         parts_left = [whole_pass]
     if learned is None or not (any_batch or unreported):
