@@ -759,7 +759,7 @@ def test_texts_come_from_standard_input_and_a_silent_pipe_can_be_interrupted(tmp
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors
-    assert "what was learnt is in" in errors
+    assert f"the same command with --resume continues from {run}" in errors.replace("\n", " ")
     assert onmf.load(tmp_path / "out").n_samples_seen_ >= 20
     with started(*fit, stdin=subprocess.PIPE) as process:
         _, errors = process.communicate("the cat sat on the mat\ndogs chase cats\na theorem has a proof\n" * 20)
@@ -774,10 +774,6 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
     for arguments, words in (
         ([*base, "--resume"], "name it with --checkpoint FILE"),
         ([*base, "--checkpoint", tmp_path / "new", "--every", "soon"], "write a number and s, m or h"),
-        (
-            ["fit", "-", "--out", tmp_path / "out", "--checkpoint", tmp_path / "run", "--resume"],
-            "standard input cannot",
-        ),
         ([*base, "--checkpoint", tmp_path / "absent" / "run"], "absent does not exist"),
         ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
         (
