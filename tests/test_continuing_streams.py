@@ -150,7 +150,9 @@ def test_one_command_begins_and_continues_and_ends_with_the_bits_of_an_uninterru
         assert onmf.load(run).n_lines_consumed_ == before + len(left)
         require_same_learning(onmf.load(tmp_path / "m"), onmf.load(run))
     for name in ("components_", "n_samples_seen_", "n_skipped_"):
-        np.testing.assert_array_equal(getattr(onmf.load(tmp_path / "m"), name), getattr(onmf.load(tmp_path / "whole"), name))
+        np.testing.assert_array_equal(
+            getattr(onmf.load(tmp_path / "m"), name), getattr(onmf.load(tmp_path / "whole"), name)
+        )
 
 
 def test_half_a_line_that_a_killed_producer_left_is_not_consumed(

@@ -91,7 +91,9 @@ def test_a_planted_change_is_found_within_some_batches_and_told_once(divergence:
 
 
 @pytest.mark.parametrize("divergence", ["kl", "squared_l2", "huber", "l2"])
-def test_a_loss_that_falls_markedly_is_a_change_and_told_once(divergence: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_loss_that_falls_markedly_is_a_change_and_told_once(
+    divergence: str, caplog: pytest.LogCaptureFixture
+) -> None:
     law = Law(divergence, 0)
     batches = [*(law.draw(50) for _ in range(60)), *(0.25 * law.draw(50) for _ in range(12))]
     with caplog.at_level(logging.WARNING, logger="onmf"):

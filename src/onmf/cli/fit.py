@@ -78,6 +78,9 @@ def fit(
         bool,
         typer.Option("--verify", help="With --resume: check all data of the pass so far, not only its last batch."),
     ] = False,
+    forget_removed: Annotated[
+        bool, typer.Option("--forget-removed", help="With --resume: files that were learnt from may be gone.")
+    ] = False,
     start: Annotated[
         Path | None,
         typer.Option("--from", help="Continue training this model, with its settings, on new DATA."),
@@ -103,7 +106,7 @@ def fit(
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
-    keep = _checkpoint(checkpoint, every, resume, verify, path, out)
+    keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
     previous = None if start is None else onmf.load(start)
     fixed_model = None if fixed is None else onmf.load(fixed)
     model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
@@ -126,7 +129,9 @@ def fit(
         model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
         lines = getattr(begun and begun.position, "lines", None)
-        where = "" if lines is None else f", which has consumed {counted(lines, 'line', ',')}; what comes now follows them"
+        where = (
+            "" if lines is None else f", which has consumed {counted(lines, 'line', ',')}; what comes now follows them"
+        )
         errors.print(f"Resuming from {keep.path}{where}.")
     elif previous is not None:
         errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
@@ -159,11 +164,13 @@ def fit(
 
 
 def _checkpoint(
-    path: Path | None, every: str | None, resume: bool, verify: bool, data: Path, out: Path
+    path: Path | None, every: str | None, resume: bool, verify: bool, forget_removed: bool, data: Path, out: Path
 ) -> onmf.Checkpoint | None:
     """Return the checkpoint that the options ask for."""
     if verify and not resume:
         fail("--verify compares the data with those of the run that --resume continues; give both.")
+    if forget_removed and not resume:
+        fail("--forget-removed is about the files of the run that --resume continues; give both.")
     if path is None:
         if resume:
             fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
@@ -172,7 +179,7 @@ def _checkpoint(
         return None
     seconds = seconds_of("30s" if every is None else every, "--every")
     require_writable(path, data, option="--checkpoint")
-    keep = onmf.Checkpoint(path, seconds, verify)
+    keep = onmf.Checkpoint(path, seconds, verify, forget_removed)
     if out.resolve() in (path.resolve(), keep.previous.resolve()):
         fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
     if keep.exists() and not resume:

@@ -281,7 +281,6 @@ class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
                 with contextlib.suppress(ValueError):
                     errors.print(f"onmf: cannot write {self.path}: {reason}; the run continues without these lines.")
 
-
     def _reopen_if_moved(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(self.path), os.fstat(self.file.fileno())):

@@ -224,7 +224,7 @@ class Corpus(JsonLines):
             return rows, [self._text(first + place, found) for place, found in enumerate(objects)]
         rows = np.arange(first, first + len(block))
         if self.paths is not None:
-            return rows, list(map(_whole_file, block))
+            return rows, list(map(self._whole_file, block))
         self._require_utf8(first, block)
         return rows, block
 
@@ -240,13 +240,18 @@ class Corpus(JsonLines):
             raise SourceError(f"{place} has no text in the field {self.field!r}; choose the text by field=.")
         return text
 
+    def _whole_file(self, path: Path) -> str:
+        try:
+            if path in self.bad:
+                raise self.bad[path]
+            with reading(path, "as text", "save it as UTF-8"):
+                return path.read_text(encoding="utf-8")
+        except SourceError as error:
+            self.bad[path] = error
+            raise
+
     def _missing(self) -> Any:
         return [""]
-
-
-def _whole_file(path: Path) -> str:
-    with reading(path, "as text", "save it as UTF-8"):
-        return path.read_text(encoding="utf-8")
 
 
 class Documents(Sequential):
@@ -254,7 +259,7 @@ class Documents(Sequential):
 
     def __init__(self, corpus: Corpus, words: WordFeatures) -> None:
         self.where, self.corpus, self.index_name = corpus.where, corpus, corpus.index_name
-        self.rewinds, self.pipe = corpus.rewinds, corpus.pipe
+        self.rewinds, self.pipe, self.bad = corpus.rewinds, corpus.pipe, corpus.bad
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.vectoriser = words.vectoriser()
@@ -265,7 +270,7 @@ class Documents(Sequential):
     def of_files(self, names: Sequence[str]) -> Source:
         some: Any = super().of_files(names)
         some.corpus = copy(self.corpus)
-        some.corpus.paths = list(some.rows_in)
+        some.corpus.paths, some.corpus.bad = list(some.rows_in), some.bad
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:

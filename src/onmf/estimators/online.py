@@ -269,7 +269,8 @@ class OnlineNMF(NMF):
             begun = _learned_by(resume_from, recipe.divergence)
         source, features = self._source(X, weights, recipe.device)
         if begun is not None:
-            begun = _resumed(recipe, begun, same_data, source, features)
+            forget = keep is not None and keep.forget_removed
+            begun = _resumed(recipe, begun, same_data, source, features, forget)
         before, learned = self._learned, begun
         if same_data:
             self._learned = begun or before
@@ -478,11 +479,13 @@ def _learned_by(resume_from: Any, own: Divergence) -> Learned:
 
 
 def _resumed(
-    recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features
+    recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features, forget: bool
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
         require_same_features(features, learned.features, "the input", cure=cure_by_like(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
-    learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
+    data = source if isinstance(source, Source) else len(source)
+    learned = learner.settled(learned, data, forget)
+    learner.require_position(learned, data, features)
     return learner.continued(recipe, learned)

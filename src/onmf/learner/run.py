@@ -41,9 +41,10 @@ def run(
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
     drawing, shuffling = generators
-    resumed = _position(learned)
-    if resumed is not None:
-        shuffling = resumed.shuffling()
+    resumed = done = _position(learned)
+    if done is not None:
+        over = done.ended is not None and not reading.verify  # nothing is left of its part
+        shuffling, resumed = done.shuffling(over), None if over else done
     skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
     old_faults = resumed.faults if resumed else 0
     passing_over = False  # batches that an earlier run has learnt from
@@ -89,13 +90,13 @@ def run(
             return reading.batch_size
         return reading.next_size(clock + rows_read, row_bytes, learned.method)
 
-    parts_left, whole_pass = parts_of_pass(source, resumed, reading.keeps_digests)
+    parts_left, whole_pass = parts_of_pass(source, done, reading.keeps_digests, reading.verify)
     if reading.verify and learned is not None and resumed is not None:
         _require_same_past(learned.method, source, reading, resumed)
     total = _total(parts_left, whole_pass, reading, learned)
-    any_batch = resumed is not None  # now or in an earlier run?
+    any_batch = done is not None  # now or in an earlier run?
     began = resumed.began if resumed else 0
-    for number in range(resumed.passes if resumed else 1, reading.max_passes + 1):
+    for number in range(done.passes if done else 1, reading.max_passes + 1):
         for part in parts_left:
             before = shuffling.bit_generator.state
             order = shuffling if reading.shuffle and part.source.any_order else None
@@ -146,7 +147,7 @@ def run(
                         place=None if places[0] == NOWHERE else int(places[0]),
                         lines=None if pipe is None else lines_before + pipe.up_to(end),
                         began=began,
-                        files=part.files,
+                        files=part.known(),
                         files_before=part.before,
                         past=past,
                     )
@@ -172,6 +173,10 @@ def run(
             if learned and done and done.lines is not None and pipe and lines_before + pipe.all > done.lines:
                 learned = replace(learned, position=replace(done, lines=lines_before + pipe.all, faults=0))
                 unreported = True
+            elif learned and done and part.files is not None:
+                ended = shuffling.bit_generator.state
+                learned = replace(learned, position=replace(done, files=part.known(), ended=ended))
+                unreported = True
             resumed, began = None, 0
         parts_left = [whole_pass]
     if learned is None or not (any_batch or unreported):
@@ -190,7 +195,7 @@ def _position(learned: Learned | None) -> Position | None:
 def _total(left: list[PassPart], whole: PassPart, reading: Reading, learned: Learned | None) -> int | None:
     """Return how many samples will have been learnt from after all passes, earlier data included, if that is known."""
     done = _position(learned)
-    before = done.clock if done else learned.history.samples if learned else 0
+    before = done.clock if done and not done.ended else learned.history.samples if learned else 0
     remaining = reading.max_passes - (done.passes if done else 1)
     rows = [part.source.n_samples for part in (*left, whole)]
     counts = [n for n in rows if n is not None]

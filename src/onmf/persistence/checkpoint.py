@@ -45,12 +45,13 @@ class Checkpoint:
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
-    compares all that it has learnt from in that pass.
+    compares all that it has learnt from in that pass. With ``forget_removed``, files that were learnt from may be gone.
     """
 
     path: str | Path
     every: float = 30.0
     verify: bool = False
+    forget_removed: bool = False
     failures: int = field(default=0, init=False)  # in a row
     _last: float = field(default=0.0, repr=False, init=False)  # when it was written, or the fit began
 
