@@ -18,7 +18,7 @@ class Solver(BaseSolver):
 
     name = "onmf"
     requirements = ["pip::onmf"]
-    parameters = {"estimator": ["online", "batch"], "loss": list(DIVERGENCES)}  # noqa: RUF012: benchopt's form
+    parameters = {"estimator": ["online", "batch"], "loss": list(DIVERGENCES)}
     sampling_strategy = "iteration"
     stopping_criterion = SufficientProgressCriterion(strategy="iteration", key_to_monitor="objective_frobenius")
 
