@@ -33,8 +33,8 @@ __all__ = [
     "continued",
     "guarantee",
     "require_position",
-    "settled",
     "run",
+    "settled",
     "step",
     "updated",
 ]

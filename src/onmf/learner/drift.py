@@ -9,9 +9,9 @@ it while the loss falls, as at the start; it grows from batch to batch when new 
 before. Beyond LIMIT the stream has changed, and m, v and S begin anew. Everything is relative: neither the unit of the
 loss nor the size of the batches matters, and no single batch, however odd, raises an alarm.
 
-A second sum does the same for losses that fall, as when a sensor dies, with log(m / x) in place of x / m - 1, which ends
-at -1. Learning makes losses fall, too, so that it has a larger tolerance and slack, FALL_TOLERANCE and FALL_SLACK: the
-loss has to fall markedly, and at once.
+A second sum does the same for losses that fall, as when a sensor dies, with log(m / x) in place of x / m - 1, which has
+an end at -1. Learning makes losses fall, too, so that it has a larger tolerance and slack, FALL_TOLERANCE and
+FALL_SLACK: the loss has to fall markedly, and at once.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def run(
 
     Without ``learned``, this is ``begin`` with the first batch, and ``step`` for every batch of every pass; the rest is
     about continuing. Given a ``learned`` with a position in the same data, continue from there: the end is that of a
-    run that was never interrupted, bit for bit. What a pipe brings comes after that position. Without a position, the data are new. ``generators`` draw the initial
-    dictionary and shuffle.
+    run that was never interrupted, bit for bit. What a pipe brings comes after that position. Without a position, the
+    data are new. ``generators`` draw the initial dictionary and shuffle.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")

@@ -40,8 +40,9 @@ class Checkpoint:
     """A file that holds the whole state of a fit: ``model.fit(X, checkpoint=Checkpoint("run.safetensors"))``.
 
     It is written atomically once ``every`` seconds have passed since the last time and something was learnt in them,
-    also while a silent stream is waited for, and at the end; the file before it is kept as ``.previous``. If the disk is full or the folder cannot be written, that is logged,
-    learning continues, and the last good file stays. A checkpoint is a model file too: ``onmf.load`` reads it.
+    also while a silent stream is waited for, and at the end; the file before it is kept as ``.previous``. If the disk
+    is full or the folder cannot be written, that is logged, learning continues, and the last good file stays. A
+    checkpoint is a model file too: ``onmf.load`` reads it.
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
