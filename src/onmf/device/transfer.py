@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from onmf import data
-from onmf._support.arrays import is_tensor
+from onmf._support.arrays import Counts, is_tensor
 from onmf._support.device_rows import Resident
 from onmf.device.samples import DeviceBatch, DeviceRows
 from onmf.divergences import Divergence
