@@ -774,6 +774,21 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
     for arguments, words in (
         ([*base, "--resume"], "name it with --checkpoint FILE"),
         ([*base, "--checkpoint", tmp_path / "new", "--every", "soon"], "write a number and s, m or h"),
+        (
+            [
+                "fit",
+                "-",
+                "--out",
+                tmp_path / "out",
+                "--checkpoint",
+                tmp_path / "new",
+                "--resume",
+                "--shuffle-buffer",
+                9,
+            ],
+            "--shuffle-buffer mixes the lines of a pipe",
+        ),
+        ([*base, "--forget-removed"], "--forget-removed is about the files of the run that --resume continues"),
         ([*base, "--checkpoint", tmp_path / "absent" / "run"], "absent does not exist"),
         ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
         (

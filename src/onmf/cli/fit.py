@@ -104,6 +104,8 @@ def fit(
     place.require_writable(path, fixed)
     if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
+    if shuffle_buffer and resume and not rewinds:
+        fail("--shuffle-buffer mixes the lines of a pipe, so that none can say what --resume continues; leave out one.")
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
@@ -128,10 +130,8 @@ def fit(
     if fixed_model is not None:
         model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
-        lines = getattr(begun and begun.position, "lines", None)
-        where = (
-            "" if lines is None else f", which has consumed {counted(lines, 'line', ',')}; what comes now follows them"
-        )
+        n = None if begun is None else getattr(begun.position, "lines", None)
+        where = "" if n is None else f", which has consumed {counted(n, 'line', ',')}; what comes now follows them"
         errors.print(f"Resuming from {keep.path}{where}.")
     elif previous is not None:
         errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
@@ -290,10 +290,9 @@ def _save_interrupted(
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
         raise typer.Exit(130)
-    kept = keep is not None and not keep.failures
-    if not (kept and rewinds):
+    if keep is None or keep.failures or not rewinds:
         _save(model, place, None)
-    if keep is not None and kept:
+    if keep is not None and not keep.failures:
         how = f"the same command with --resume continues from {keep.path}"
     else:
         how = f"what was learnt is in {place.out}; --from {place.out} continues it with other data"

@@ -124,14 +124,11 @@ class ArrowFiles(ArrowRows):
         groups: list[int] = []
         types: list[Any] = []
         for file, fragment in fragments.items():
-            rows, schema = (
-                self.rows_in[file],
-                fragment.physical_schema,
-            )  # in which a column of nothing but missing values may have no type
+            schema = fragment.physical_schema  # in which a column of nothing but missing values may have no type
             typed = [name for name in self.numbers if not pyarrow.types.is_null(schema.field(name).type)]
             _require_numbers(fragment.path, schema, typed)
             types.append(_number_type(schema, self.feature_names or ()))
-            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [rows]
+            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [self.rows_in[file]]
         self.dtype, self.edges = np.result_type(*types), [0, *accumulate(groups)][:-1]
         if not (self.n_samples and self.n_features):
             raise SourceError(
