@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +52,7 @@ def recommend(
     """
     if as_csv and as_json:
         fail("--csv and --json both print to standard output; give one of them.")
-    found = _lists(onmf.load(model), data, user, n, not include_seen)
+    found = _lists(onmf.load(model), data, set(user or ()), n, not include_seen)
     if as_json:
         print_json({"users": [{"user": name, "items": [each._asdict() for each in items]} for name, items in found]})
         return
@@ -69,14 +70,14 @@ def recommend(
     console.print(table)
 
 
-def _lists(nmf: Any, data: str, users: list[str] | None, n: int, exclude_seen: bool) -> list[tuple[str, Any]]:
-    wanted, found = None if users is None else set(users), []
+def _lists(nmf: Any, data: str, users: set[str], n: int, exclude_seen: bool) -> Iterator[tuple[str, Any]]:
+    missing = users.copy()
     for rows, X in opened_for(nmf, data, "the model").batches(SIZE):
         names = list(map(str, rows))
-        kept = [place for place, name in enumerate(names) if wanted is None or name in wanted]
+        kept = [place for place, name in enumerate(names) if not users or name in users]
+        missing.difference_update(names)
         if kept:
             lists = onmf.recommend(nmf, getattr(X, "matrix", X)[kept], n, exclude_seen=exclude_seen)
-            found += zip([names[place] for place in kept], lists, strict=True)
-    if missing := sorted((wanted or set()) - {name for name, _ in found}):
-        fail(f"{data} has no user {missing[0]}.")
-    return found
+            yield from zip([names[place] for place in kept], lists, strict=True)
+    if missing:
+        fail(f"{data} has no user {min(missing)}.")

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf.data.arrow_memory import BoundedStream, require_small_pages, row_groups
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading, require_room
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, choose
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
-from onmf.data.ratings import RatingOptions, Ratings, warn_of_ratings
+from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 from onmf.samples import Samples
 
@@ -179,24 +179,6 @@ class ArrowFiles(ArrowRows):
         return int(ends[begin - 1]) if begin else 0, chain.from_iterable(map(blocks, range(begin, len(ends))))
 
 
-class RatedRows(ArrowFiles):
-    """Rows with one rating each, which are named by pairs (user, item)."""
-
-    def __init__(self, path: Path, kind: str, options: TableOptions, item: str) -> None:
-        self.item = item
-        super().__init__(path, kind, options)
-
-    def _choose(self, schema: Any, options: TableOptions) -> None:
-        super()._choose(schema, options)
-        choose(self.where, schema.names, index=self.item)
-        self.wanted.append(self.item)
-
-    def _rows_of(self, block: Any, first: int, on_bad: OnBad | None) -> tuple[Any, Any]:
-        users, X = super()._rows_of(block, first, on_bad)
-        pairs = zip(users, self._names(block.column(self.item)), strict=True)
-        return np.fromiter(pairs, dtype=object, count=len(users)), X
-
-
 class ArrowStream(ArrowRows):
     """Record batches that follow each other in a stream, without an index of where they are."""
 
@@ -268,14 +250,10 @@ arrow_scheme = partial(register, needs="pyarrow", extra="parquet", feature_optio
 FILES = ("folders", "patterns")
 
 
-@arrow_scheme("parquet", [".parquet"], takes=FILES, feature_options=["columns", "user", "item", "value"])
+@arrow_scheme("parquet", [".parquet"], takes=FILES, feature_options=SHAPING)
 def parquet(path: Path, table: TableOptions, rating: RatingOptions) -> Source:
     """Open a Parquet file, or those in a folder or matching a pattern, or the ratings in them."""
-    if rating:
-        return Ratings(RatedRows(path, "parquet", rating.of_table(path, table), str(rating.item)), table.columns)
-    found = ArrowFiles(path, "parquet", table)
-    warn_of_ratings(found, table)
-    return found
+    return rows_or_ratings(partial(ArrowFiles, path, "parquet"), table, rating)
 
 
 @arrow_scheme("feather", [".feather"], takes=FILES)

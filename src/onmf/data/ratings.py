@@ -1,25 +1,25 @@
-"""Ratings in lines (user, item, value): a sparse matrix of users x items, which stores what is known."""
+"""Ratings, one per line (user, item, value): a sparse matrix of users x items, which stores what is known."""
 
 import logging
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
 
+from onmf._support.arrays import Array
 from onmf._support.wording import counted, is_or_are
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, require_room
+from onmf.data.base import Numbered, OnBad, Source, SourceError, require_room
 from onmf.data.columns import TableOptions
 from onmf.data.in_memory import Rows
 
 log = logging.getLogger("onmf")
 
 DAMPING = 3.0  # ratings at the mean that every user and item are given: biases of few ratings stay small
+LARGEST = 1e100
 SWEEPS = 5  # of the two biases, each by what the other leaves
-BLOCK = 2**16  # lines
+BLOCK = 2**16  # ratings
 ENTRY, NAME = 64, 128  # bytes that a rating takes while the matrix is made, and a name, besides its characters
 MEANT = {  # how people call the columns of ratings
     "user": re.compile("user|customer|reviewer|member|profile", re.IGNORECASE),
@@ -27,6 +27,7 @@ MEANT = {  # how people call the columns of ratings
     "item": re.compile("item|movie|film|product|book|isbn|track|song|artist|asin|article|id$", re.IGNORECASE),
 }
 MOST_COLUMNS = 6  # of a table of ratings: text, time and the like besides
+SHAPING = ("columns", *MEANT)  # options that shape the features
 
 
 @dataclass(frozen=True)
@@ -37,57 +38,56 @@ class RatingOptions:
     item: str | None = None
     value: str | None = None
 
-    def __bool__(self) -> bool:
-        return any(vars(self).values())
 
-    def of_table(self, where: str | Path, table: TableOptions) -> TableOptions:
-        """Return the options that read the values, in rows that the users name; ``columns`` then chooses items."""
-        if None in vars(self).values() or len(set(vars(self).values())) < len(vars(self)):
-            raise SourceError(f"{where}: ratings have three columns; give user=, item= and value=, each another one.")
-        if table.drop or table.index or table.weight:
-            raise SourceError(f"{where}: ratings have no drop=, index= or weight=; leave them out.")
-        return TableOptions(columns=[str(self.value)], index=self.user)
+def rows_or_ratings(opened: Callable[[TableOptions], Source], table: TableOptions, rating: RatingOptions) -> Source:
+    """Return a table, or the ratings in it if they are asked for; one that looks like ratings gets a warning."""
+    if rating == RatingOptions():
+        _warn_of_ratings(found := opened(table), table)
+        return found
+    if None in vars(rating).values() or replace(table, columns=None) != TableOptions():
+        raise SourceError("ratings are read by user=, item= and value=, all three, without drop=, index= and weight=.")
+    users, items = (opened(TableOptions([str(rating.value)], index=name)) for name in (rating.user, rating.item))
+    return Ratings(users, items, table.columns)
 
 
 class Ratings(Rows):
     """The known ratings of users, who are named rows; items are the features.
 
-    The rows of ``lines`` are named by pairs (user, item), and hold the value, of which NaN is not known. ``items`` are
-    those of a model: ratings of others are left out. Of several ratings of one item by one user the last one counts.
+    ``by_user`` and ``by_item`` hold the same values, of which NaN is not known, in rows that users and items name.
+    ``items`` are those of a model: ratings of others are left out. Of several ratings by one user the last one counts.
     """
 
-    def __init__(self, lines: Sequential, items: Sequence[str] | None = None) -> None:
-        where = lines.where
-        users, places = dict[str, int](), {name: place for place, name in enumerate(items or ())}
-        parts, size, unknown, known = [], 0, 0, items is not None
-        for pairs, X in lines.batches(BLOCK):
-            names = {name for user, item in pairs for name in ((user,) if known else (user, item))}
-            size += ENTRY * len(X) + sum(NAME + 4 * len(name) for name in names.difference(users, places))
-            require_room(f"the ratings in {where}", size, lines.memory)
-            rows = [users.setdefault(name, len(users)) for name, _ in pairs]
-            columns = [places.get(name, -1) if known else places.setdefault(name, len(places)) for _, name in pairs]
-            block = np.array([rows, columns], dtype=np.int32), X[:, 0].astype(np.float64)
-            there = (block[0][1] >= 0) & ~np.isnan(block[1])
-            unknown += columns.count(-1)
-            parts.append((block[0][:, there], block[1][there]))
-        (row, column), values = (np.concatenate([part[k] for part in parts], axis=-1) for k in (0, 1))
-        if not len(values):
-            raise SourceError(f"{where} has no rating{' of an item that the model knows' if unknown else ''}.")
+    def __init__(self, by_user: Source, by_item: Source, items: Sequence[str] | None = None) -> None:
+        if not by_user.rewinds:
+            raise SourceError(f"{by_user.where} can be read only once, and ratings are read twice; write it to a file.")
+        users, places, known = dict[str, int](), {name: f for f, name in enumerate(items or ())}, items is not None
+        parts, size, unknown = [], 0, 0
+        for (names, X), (rated, _) in zip(by_user.batches(BLOCK), by_item.batches(BLOCK), strict=True):
+            new = {*names, *(() if known else rated)}.difference(users, places)
+            size += ENTRY * len(X) + sum(NAME + 4 * len(name) for name in new)
+            require_room(f"the ratings in {by_user.where}", size, by_user.memory)
+            rows = np.array([users.setdefault(name, len(users)) for name in names], dtype=np.int32)
+            found = (places.get(name, -1) if known else places.setdefault(name, len(places)) for name in rated)
+            columns = np.fromiter(found, dtype=np.int32, count=len(rated))
+            there = (columns >= 0) & ~np.isnan(X[:, 0])
+            unknown += int((columns < 0).sum())
+            parts.append((rows[there], columns[there], X[there, 0]))
+        rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
+        if not (len(values) and (abs(values) < LARGEST).all()):
+            raise SourceError(f"{by_user.where} has no rating that is known, or one beyond {LARGEST:g}.")
         # The last of each pair: unique finds the first one, from behind.
-        _, last = np.unique((row.astype(np.int64) * len(places) + column)[::-1], return_index=True)
+        _, last = np.unique((rows.astype(np.int64) * len(places) + columns)[::-1], return_index=True)
         kept = len(values) - 1 - last
         for number, what in ((unknown, "of items that the model does not know"), (len(values) - len(kept), "repeated")):
             if number:
-                log.warning("%s: %s %s %s, and left out.", where, counted(number, "rating"), is_or_are(number), what)
+                told = counted(number, "rating"), is_or_are(number), what
+                log.warning("%s: %s %s %s, and left out.", by_user.where, *told)
         shape = len(users), len(places)
-        super().__init__(scipy.sparse.csr_matrix((values[kept], (row[kept], column[kept])), shape=shape))
-        self.where, self.index_name, self.feature_names = where, lines.index_name, list(places)
+        super().__init__(scipy.sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape))
+        self.where, self.index_name, self.feature_names = by_user.where, by_user.index_name, list(places)
         self.users = np.array(list(users), dtype=object)
-        with np.errstate(over="ignore", invalid="ignore"):
-            means, ends = expected_ratings(self.X).round(4), (float(values.min()), float(values.max()))
-        if not np.isfinite([*means, *ends]).all():
-            raise SourceError(f"{where} has ratings that are infinite, or too large to compute with.")
-        self.chosen = {"means": means.tolist(), "low": ends[0], "high": ends[1]}
+        means = expected_ratings(rows[kept], columns[kept], values[kept], shape).round(4)
+        self.chosen = {"means": means.tolist(), "low": float(values.min()), "high": float(values.max())}
 
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
@@ -96,25 +96,25 @@ class Ratings(Rows):
             yield self.users[rows], X
 
 
-def expected_ratings(X: Any) -> Any:
+def expected_ratings(rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> Array:
     """Return the rating of each item (F,) that an average user is expected to give: the mean and the item's bias."""
-    rows, mean = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.data.mean()
-    item, (of_user, of_item) = np.zeros(X.shape[1]), (np.bincount(each) for each in (rows, X.indices))
+    mean, item = values.mean(), np.zeros(shape[1])
+    of_user, of_item = (
+        DAMPING + np.bincount(each, minlength=n) for each, n in zip((rows, columns), shape, strict=True)
+    )
     for _ in range(SWEEPS):
-        user = np.bincount(rows, X.data - mean - item[X.indices]) / (of_user + DAMPING)
-        item = np.bincount(X.indices, X.data - mean - user[rows], X.shape[1])
-        item[: len(of_item)] /= of_item + DAMPING
+        user = np.bincount(rows, values - mean - item[columns], shape[0]) / of_user
+        item = np.bincount(columns, values - mean - user[rows], shape[1]) / of_item
     return mean + item
 
 
-def warn_of_ratings(source: Source, options: TableOptions) -> None:
-    """Warn if a table whose columns nobody has chosen looks like ratings, one per line, and name the options."""
+def _warn_of_ratings(source: Source, options: TableOptions) -> None:
+    """Warn if a table whose columns nobody has chosen looks like ratings, and name the options that read them."""
     names, found = source.feature_names or (), dict[str, str]()
     for option, meant in MEANT.items():
-        for name in names:
-            if meant.search(name) and name not in found.values():
-                found.setdefault(option, name)
+        fitting = [name for name in names if meant.search(name) and name not in found.values()]
+        found |= {option: fitting[0]} if fitting else {}
     if options == TableOptions() and len(names) <= MOST_COLUMNS and len(found) == len(MEANT):
-        cure = "&".join(f"{option}={found[option]}" for option in ("user", "item", "value"))
         what = "%s looks like ratings, one per line, and is read as a table of %s; ?%s reads users x items."
+        cure = "&".join(f"{option}={found[option]}" for option in ("user", "item", "value"))
         log.warning(what, source.where, counted(len(names), "column"), cure)

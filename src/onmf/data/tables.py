@@ -16,11 +16,11 @@ import numpy.typing as npt
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
 from onmf.data.base import Source, SourceError, reading
-from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, choose, parses_as_number, weighed_by_last
+from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_number, weighed_by_last
 from onmf.data.lines import LineRows
 from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
-from onmf.data.ratings import RatingOptions, Ratings, warn_of_ratings
+from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 
 log = logging.getLogger("onmf")
@@ -141,10 +141,10 @@ class Table(LineRows):
         """Return row numbers, or the names of the rows where a column holds them."""
         if self.index is None:
             return np.arange(first, first + len(block))
-        rows = list(map(self._fields, block))
-        if any(len(fields) != self.n_fields for fields in rows):
+        rows = list(csv.reader(block, delimiter=self.delimiter))
+        if len(rows) != len(block) or any(len(fields) != self.n_fields for fields in rows):
             raise ValueError(LENGTHS_DIFFER)
-        return np.array([fields[self.index] for fields in rows], dtype=object)
+        return np.array([fields[self.index].strip() for fields in rows], dtype=object)
 
     def _name(self, line: str) -> str | None:
         """Return the name of a bad row; None where its line does not tell it.
@@ -196,45 +196,16 @@ class Table(LineRows):
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-class RatedLines(Table):
-    """Lines with one rating each, which are named by pairs (user, item)."""
-
-    def __init__(self, path: Path, delimiter: str, header: str | None, options: TableOptions, item: str) -> None:
-        super().__init__(path, delimiter, header, options)
-        names = self.names or [str(number) for number in range(self.n_fields)]
-        _, self.item, _ = choose(self.where, names, index=item)
-        self.index_name = options.index
-
-    def _rows(self, first: int, block: list[str]) -> npt.NDArray[Any]:
-        rows = list(csv.reader(block, delimiter=self.delimiter))
-        if len(rows) != len(block) or any(len(fields) != self.n_fields for fields in rows):
-            raise ValueError(LENGTHS_DIFFER)
-        pairs = ((fields[self.index].strip(), fields[self.item].strip()) for fields in rows)
-        return np.fromiter(pairs, dtype=object, count=len(block))
-
-
-def _opened(path: Path, delimiter: str, header: str | None, table: TableOptions, rating: RatingOptions) -> Source:
-    if rating:
-        rated = RatedLines(path, delimiter, header, rating.of_table(path, table), str(rating.item))
-        return Ratings(rated, table.columns)
-    found = Table(path, delimiter, header, table)
-    warn_of_ratings(found, table)
-    return found
-
-
-numbers_in_text = partial(register, takes=["standard input"], feature_options=["columns", "user", "item", "value"])
-
-
-@numbers_in_text("csv", [".csv", ".csv.gz"])
+@register("csv", [".csv", ".csv.gz"], takes=["standard input"], feature_options=SHAPING)
 def comma_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
     """Open a table of numbers separated by commas, or the ratings in it."""
-    return _opened(path, ",", header, table, rating)
+    return rows_or_ratings(partial(Table, path, ",", header), table, rating)
 
 
-@numbers_in_text("tsv", [".tsv", ".tsv.gz"])
+@register("tsv", [".tsv", ".tsv.gz"], takes=["standard input"], feature_options=SHAPING)
 def tab_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
     """Open a table of numbers separated by tabs, or the ratings in it."""
-    return _opened(path, "\t", header, table, rating)
+    return rows_or_ratings(partial(Table, path, "\t", header), table, rating)
 
 
 class Csv(Lines, suffixes=[".csv"]):

@@ -1,14 +1,13 @@
-"""Items for users: ranked by how much of them a model expects, with the ratings that the users would give.
+"""Items for users: ranked by the fit of a model, beside the ratings that the users are expected to give.
 
-Under a divergence for counts, with ratings that are not known as zeros, the fit is what people like this user rate, and
-how highly: that ranks. A rating itself is predicted as the item's mean and the user's bias, both damped, since what
-people choose to rate tells little about the rating (docs/decisions/0023-recommendation.md).
+Where ratings that are not known are learnt as zeros, under a divergence for counts, the fit is what people like this
+user rate, and how highly. What somebody chooses to rate tells little about the rating itself, which is predicted by the
+biases of item and user: docs/decisions/0023-recommendation.md.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +20,12 @@ from onmf.data import Rows
 from onmf.data.ratings import DAMPING
 from onmf.insight.features import names_of, source_of
 from onmf.insight.topics import leading
-from onmf.samples import canonical
 
-BLOCK = 1024  # users at a time
+BLOCK = 256  # users at a time
 
 
 class Recommendation(NamedTuple):
-    """An item for a user: its score, by which items are ranked, and the rating to expect, NaN where nothing tells."""
+    """An item for a user, the score by which items are ranked, and the rating to expect: NaN where nothing tells."""
 
     item: str
     score: float
@@ -37,94 +35,57 @@ class Recommendation(NamedTuple):
 def recommend(model: Any, user: Any, n: int = 10, *, exclude_seen: bool = True) -> list[list[Recommendation]]:
     """Return for each user the n items that suit best, the best first.
 
-    ``user`` holds known ratings, one row per user: an array or data frame, in which NaN and, unless the model has
-    ``missing="nan"``, zero is not known; a sparse matrix; or for one user a mapping of items to ratings. Items of data
-    frames and mappings are found by name; those that the model does not know are left out, with a warning. Users need
-    not be among those that were learnt from. ``exclude_seen`` leaves out what a user has rated.
+    ``user`` holds known ratings, one row per user, who need not be among those learnt from: a sparse matrix, an array
+    or a data frame, in which NaN and, unless the model has ``missing="nan"``, zero is not known. Items of a data frame
+    are found by name; those that the model does not know are left out, with a warning. ``exclude_seen`` leaves out
+    what the user has rated.
     """
     require_whole(1, n=n)
-    X, found = known_ratings(model, user), []
-    names = names_of(model) or [f"feature {f}" for f in range(X.shape[1])]
+    names = names_of(model)
+    if hasattr(user, "reindex") and names is not None:
+        if unknown := len(set(map(str, user.columns)) - set(names)):
+            what = f"{counted(unknown, 'item')} that the model does not know {is_or_are(unknown)} left out."
+            warnings.warn(what, UserWarning, stacklevel=2)
+        user = user.rename(columns=str).reindex(columns=names)
+    X = user.tocsr() if scipy.sparse.issparse(user) else np.atleast_2d(np.asarray(user, dtype=np.float64))
+    names, found = names or [f"feature {f}" for f in range(X.shape[1])], []
     for first in range(0, X.shape[0], BLOCK):
-        part = X[first : first + BLOCK]
-        scores = fits(model, part)
-        ratings = predicted_ratings(model, part, scores)
+        known = _known(X[first : first + BLOCK], zeros=model.missing == "nan")
+        scores, ratings = scores_and_ratings(model, known)
         if exclude_seen:
-            scores = scores.copy()
-            scores[_places(part)] = -np.inf
-        for of_user, rated, items in zip(scores, ratings, leading(scores, n), strict=True):
-            there = (f for f in items if of_user[f] > -np.inf)
-            found.append([Recommendation(names[f], float(of_user[f]), float(rated[f])) for f in there])
+            scores = np.where(np.isnan(known), scores, -np.inf)
+        for score, rating, items in zip(scores, ratings, leading(scores, n), strict=True):
+            there = (f for f in items if score[f] > -np.inf)
+            found.append([Recommendation(names[f], float(score[f]), float(rating[f])) for f in there])
     return found
 
 
-def predicted_ratings(model: Any, X: Any, fitted: Array | None = None) -> Array:
-    """Return the ratings (n, F) that users of known ratings X, a sparse matrix, are expected to give.
+def scores_and_ratings(model: Any, known: Array) -> tuple[Array, Array]:
+    """Return the fits of users, and the ratings to expect of them (n, F); what is not ``known`` is NaN.
 
-    A model of ratings of which others are missing has them as its fits. Otherwise they are the items' means, which the
-    reader of ratings has left in the model, and the user's mean distance from these; NaN where there are none.
+    The ratings of a model from which others were missing are its fits. Otherwise they are the items' means, which the
+    reader of ratings has left in the model, and the user's mean distance from these.
     """
-    if _masked(model):
-        return fits(model, X) if fitted is None else fitted
+    seen, F = ~np.isnan(known), model.n_features_in_
+    if known.shape[1] != F:
+        raise ValueError(f"a user has {counted(known.shape[1], 'rating')}, but the model has {counted(F, 'item')}.")
+    stored = scipy.sparse.csr_matrix((known[seen], np.nonzero(seen)), shape=known.shape)
+    served = model.served(Rows(known if model.missing == "nan" else stored), BLOCK)
+    scores = np.asarray(model.inverse_transform(np.concatenate([H for _, H in served])), dtype=np.float64)
+    if model.implicit == "missing" or model.missing == "nan":
+        return scores, scores
+    W, nothing = model.components_, ~seen.any(axis=1)  # who has rated nothing is fitted as the average user
+    scores[nothing] = (model.usage_ / W.sum(axis=1)) @ W * (model.scale_ * F)
     options = source_of(model).options
-    means = np.asarray(options.get("means", [np.nan] * X.shape[1]), dtype=np.float64)
-    rows, items = _places(X)
-    apart, rated = np.bincount(rows, X.data - means[items], X.shape[0]), np.diff(X.indptr)
-    found = means + (apart / (rated + DAMPING))[:, None]
-    return np.clip(found, options.get("low", -np.inf), options.get("high", np.inf))
+    means = np.asarray(options.get("means", [np.nan] * F))
+    bias = np.where(seen, known - means, 0).sum(axis=1, keepdims=True) / (seen.sum(axis=1, keepdims=True) + DAMPING)
+    return scores, np.clip(means + bias, options.get("low", 0), options.get("high", np.inf))
 
 
-def fits(model: Any, X: Any) -> Array:
-    """Return the fits (n, F) of users of known ratings X, a sparse matrix, with coefficients that are found anew.
-
-    A user without any rating is fitted as the average user where nothing is missing.
-    """
-    given = X
-    if model.missing == "nan":
-        given = np.full(X.shape, np.nan)
-        given[_places(X)] = X.data
-    H = np.concatenate([H for _, H in model.served(Rows(given), BLOCK)])
-    found: Array = model.inverse_transform(H).astype(np.float64)
-    if not _masked(model) and not (rated := np.diff(X.indptr) > 0).all():
-        W = model.components_
-        found[~rated] = (model.usage_ / W.sum(axis=1)) @ W * (model.scale_ * X.shape[1])
-    return found
-
-
-def known_ratings(model: Any, user: Any) -> Any:
-    """Return what is known of users as a sparse matrix with the model's features."""
-    names, columns = names_of(model), getattr(user, "columns", None)
-    if isinstance(user, Mapping):
-        columns, user = list(user), list(user.values())
-        if names is None:
-            raise ValueError("the items of this model have no names; give the ratings as an array, one per item.")
-    if scipy.sparse.issparse(user):
-        X = canonical(user)
-    else:
-        dense = np.atleast_2d(np.asarray(user, dtype=np.float64))
-        rows, items = np.nonzero(~np.isnan(dense) & ((dense != 0) | (model.missing == "nan")))
-        X = scipy.sparse.csr_matrix((dense[rows, items], (rows, items)), shape=dense.shape)
-    if columns is not None and names is not None:
-        place = {name: f for f, name in enumerate(names)}
-        places = np.array([place.get(str(name), -1) for name in columns])
-        if unknown := int((places < 0).sum()):
-            what = f"{counted(unknown, 'item')} of {len(places)} {is_or_are(unknown)} not known to the model"
-            warnings.warn(f"{what}, and left out.", UserWarning, stacklevel=3)
-        X = X[:, places >= 0]
-        X = scipy.sparse.csr_matrix(
-            (X.data, places[places >= 0][X.indices], X.indptr), shape=(len(X.indptr) - 1, len(names))
-        )
-    if X.shape[1] != model.n_features_in_:
-        raise ValueError(
-            f"a user has {counted(X.shape[1], 'rating')}, but the model has {counted(model.n_features_in_, 'item')}."
-        )
-    return X
-
-
-def _masked(model: Any) -> bool:
-    return model.implicit == "missing" or model.missing == "nan"
-
-
-def _places(X: Any) -> tuple[Any, Any]:
-    """Return the rows and columns of what a sparse matrix stores, zeros included."""
-    return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices
+def _known(X: Any, zeros: bool) -> Array:
+    """Return rows in which NaN is not known: what a sparse X does not store and, unless they count, zeros of others."""
+    if not scipy.sparse.issparse(X):
+        return X if zeros else np.where(X == 0, np.nan, X)
+    known, (rows, columns) = np.full(X.shape, np.nan), (np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices)
+    known[rows, columns] = X.data
+    return known
