@@ -95,9 +95,7 @@ def test_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_sa
 
 
 @pytest.mark.parametrize("divergence", ["kl", "squared_l2"])
-def test_where_nearly_all_is_missing_the_layout_of_x_decides_nothing(
-    divergence: str, rng: np.random.Generator
-) -> None:
+def test_where_nearly_all_is_missing_the_layout_of_x_decides_nothing(divergence: str, rng: np.random.Generator) -> None:
     """Chunks are larger for few entries: 5 % are few in a dense X with NaN, too."""
     X, gone = data(600, rng), missing_at(rng, (600, F), 0.97)
     dense = quick("auto", divergence, missing="nan").fit(with_nan(X, gone))
