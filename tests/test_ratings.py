@@ -18,7 +18,7 @@ import scipy.sparse
 
 from onmf import OnlineNMF, load, recommend, save
 from onmf.data import SourceError, open_source
-from onmf.data.ratings import expected_ratings
+from onmf.data.ratings import item_means, user_lines
 from onmf.insight.recommendation import scores_and_ratings
 from tests.conftest import Run
 
@@ -55,7 +55,8 @@ def model(path: Path) -> OnlineNMF:
 def read(text: object) -> tuple[list[str], list[str], Any]:
     source = open_source(str(text))
     (rows, X), *none = source.batches(10**6)
-    assert not none and scipy.sparse.issparse(X)
+    assert not none
+    assert scipy.sparse.issparse(X)
     return list(rows), list(source.feature_names or ()), X
 
 
@@ -202,23 +203,32 @@ def test_who_has_rated_nothing_is_recommended_what_is_popular(model: OnlineNMF, 
     assert sum(each.score for each in found) == pytest.approx(totals.sum() / USERS, rel=0.1)
 
 
-def test_a_rating_is_predicted_by_the_biases_of_item_and_user(model: OnlineNMF, ratings: pd.DataFrame) -> None:
+def test_a_rating_is_predicted_by_the_items_mean_and_the_users_bias(model: OnlineNMF, ratings: pd.DataFrame) -> None:
     """Films get better by a fifth of a star, and users are a star below or above."""
     names = list(model.feature_names_in_)
     user = np.zeros(ITEMS)
     user[[names.index(name) for name in ("f10", "f11", "f12", "f13", "f14", "f15")]] = 0.2 * np.arange(6) + 3
     found = {each.item: each.rating for each in recommend(model, user, ITEMS)[0]}
-    assert found["f19"] == pytest.approx(4.8, abs=0.4)
-    assert found["f19"] - found["f16"] == pytest.approx(0.6, abs=0.2)
+    assert 4.2 < found["f19"] < 4.8  # 3.8 for an average user; this one is a star above, by six ratings only
+    assert found["f19"] - found["f16"] == pytest.approx(0.6, abs=0.25)
     generous = {each.item: each.rating for each in recommend(model, np.where(user > 0, 5.0, 0), ITEMS)[0]}
     assert max(generous.values()) == ratings.stars.max()  # no more than anyone has given
 
 
-def test_damping_draws_biases_of_few_ratings_to_the_mean() -> None:
-    rows, columns = np.array([0, 1, 2, 3, 4]), np.array([0, 0, 0, 0, 1])
-    found = expected_ratings(rows, columns, np.array([3.0, 3.0, 3.0, 3.0, 5.0]), (5, 3))
-    assert 3.4 < found[1] < 4.0
-    assert found[2] == pytest.approx(3.4)  # nobody has rated it
+def test_items_are_as_good_as_their_raters_are_strict_and_few_ratings_say_little() -> None:
+    rng = np.random.default_rng(0)
+    quality, level, slope = rng.normal(3, 0.5, 40), rng.normal(0, 0.5, 200), rng.uniform(0.5, 1.5, 200)
+    rows, columns = np.nonzero(rng.random((200, 41)) < 0.5)
+    rows, columns = rows[columns < 40], columns[columns < 40]  # nobody has rated the last one
+    values = level[rows] + 3 + slope[rows] * (quality[columns] - 3)
+    found = item_means(rows, columns, values, (200, 41))
+    assert np.corrcoef(found[:40], quality)[0, 1] > 0.999
+    assert found[40] == pytest.approx(values.mean())
+    levels, slopes = user_lines(rows, columns, values, found, 201)
+    assert np.corrcoef(slopes[:200], slope)[0, 1] > 0.95
+    assert (levels[200], slopes[200]) == (0, 1)  # nothing is known of this user
+    few = item_means(np.arange(5), np.array([0, 0, 0, 0, 1]), np.array([3.0, 3.0, 3.0, 3.0, 5.0]), (5, 2))
+    assert 3.4 < few[1] < 4.0
 
 
 @pytest.mark.parametrize("settings", [{"implicit": "missing"}, {"missing": "nan"}])
@@ -234,7 +244,8 @@ def test_a_model_of_ratings_alone_ranks_by_the_rating(settings: dict[str, Any]) 
 
 def test_a_model_without_means_predicts_no_rating() -> None:
     (found,) = recommend(OnlineNMF(2, **SETTINGS).fit(np.eye(4) + 1), np.ones(4), 2, exclude_seen=False)
-    assert len(found) == 2 and all(np.isnan(each.rating) for each in found)
+    assert len(found) == 2
+    assert all(np.isnan(each.rating) for each in found)
 
 
 # The command line
@@ -265,7 +276,7 @@ def test_the_command_line_learns_ratings_and_recommends(
     assert [each["rank"] for each in lists[:3]] == ["1", "2", "3"]
     for arguments, words in ((("--user", "nobody"), "has no user nobody"), (("--csv", "--json"), "give one of them")):
         status, _, error = run_main("recommend", out, path, *arguments)
-        assert status == 2 and words in error and "Traceback" not in error
+        assert (status, words in error, "Traceback" in error) == (2, True, False)
 
 
 def test_names_that_spreadsheets_would_compute_can_be_kept_from_it(tmp_path: Path, run_main: Run) -> None:

@@ -16,9 +16,9 @@ from onmf.data.in_memory import Rows
 
 log = logging.getLogger("onmf")
 
-DAMPING = 3.0  # ratings at the mean that every user and item are given: biases of few ratings stay small
+DAMPING = 5.0  # ratings as expected that every user and item are given: few ratings say little
 LARGEST = 1e100
-SWEEPS = 5  # of the two biases, each by what the other leaves
+SWEEPS = 5  # over users and items, each by what the others leave
 BLOCK = 2**16  # ratings
 ENTRY, NAME = 64, 128  # bytes that a rating takes while the matrix is made, and a name, besides its characters
 MEANT = {  # how people call the columns of ratings
@@ -86,7 +86,7 @@ class Ratings(Rows):
         super().__init__(scipy.sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape))
         self.where, self.index_name, self.feature_names = by_user.where, by_user.index_name, list(places)
         self.users = np.array(list(users), dtype=object)
-        means = expected_ratings(rows[kept], columns[kept], values[kept], shape).round(4)
+        means = item_means(rows[kept], columns[kept], values[kept], shape).round(4)
         self.chosen = {"means": means.tolist(), "low": float(values.min()), "high": float(values.max())}
 
     def batches(
@@ -96,16 +96,26 @@ class Ratings(Rows):
             yield self.users[rows], X
 
 
-def expected_ratings(rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> Array:
-    """Return the rating of each item (F,) that an average user is expected to give: the mean and the item's bias."""
-    mean, item = values.mean(), np.zeros(shape[1])
-    of_user, of_item = (
-        DAMPING + np.bincount(each, minlength=n) for each, n in zip((rows, columns), shape, strict=True)
-    )
+def item_means(rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> Array:
+    """Return the rating of each item (F,) that an average user is expected to give, in turn with the users' lines."""
+    mean, means = values.mean(), np.full(shape[1], values.mean())
     for _ in range(SWEEPS):
-        user = np.bincount(rows, values - mean - item[columns], shape[0]) / of_user
-        item = np.bincount(columns, values - mean - user[rows], shape[1]) / of_item
-    return mean + item
+        level, slope = (each[rows] for each in user_lines(rows, columns, values, means, shape[0]))
+        above = np.bincount(columns, slope * (values - level - slope * mean), shape[1])
+        means = mean + above / (np.bincount(columns, slope * slope, shape[1]) + DAMPING)
+    return means
+
+
+def user_lines(rows: Array, columns: Array, values: Array, means: Array, n: int) -> tuple[Array, Array]:
+    """Return level and slope (n,) of each user, whose rating of an item is level + slope * the item's mean.
+
+    The level is the user's bias; the slope says how far the user tells good items from bad ones. Both are damped.
+    """
+    count, apart = np.bincount(rows, minlength=n), values - means[columns]
+    centre = np.bincount(rows, means[columns], n) / np.maximum(count, 1)
+    x = means[columns] - centre[rows]
+    slope = 1 + np.bincount(rows, x * apart, n) / (np.bincount(rows, x * x, n) + DAMPING)
+    return np.bincount(rows, apart, n) / (count + DAMPING) + centre * (1 - slope), slope
 
 
 def _warn_of_ratings(source: Source, options: TableOptions) -> None:

@@ -1,8 +1,8 @@
 """Items for users: ranked by the fit of a model, beside the ratings that the users are expected to give.
 
-Where ratings that are not known are learnt as zeros, under a divergence for counts, the fit is what people like this
-user rate, and how highly. What somebody chooses to rate tells little about the rating itself, which is predicted by the
-biases of item and user: docs/decisions/0023-recommendation.md.
+Where ratings that are not known are learnt as zeros, the fit is what people like this user rate, and how highly. What
+somebody chooses to rate tells little about the rating itself, which is predicted by the item's mean, and by how the
+user departs from such means: docs/decisions/0023-recommendation.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onmf._support.arrays import Array
 from onmf._support.checks import require_whole
 from onmf._support.wording import counted, is_or_are
 from onmf.data import Rows
-from onmf.data.ratings import DAMPING
+from onmf.data.ratings import user_lines
 from onmf.insight.features import names_of, source_of
 from onmf.insight.topics import leading
 
@@ -63,8 +63,8 @@ def recommend(model: Any, user: Any, n: int = 10, *, exclude_seen: bool = True) 
 def scores_and_ratings(model: Any, known: Array) -> tuple[Array, Array]:
     """Return the fits of users, and the ratings to expect of them (n, F); what is not ``known`` is NaN.
 
-    The ratings of a model from which others were missing are its fits. Otherwise they are the items' means, which the
-    reader of ratings has left in the model, and the user's mean distance from these.
+    The ratings of a model from which others were missing are its fits. Otherwise they follow from the items' means,
+    which the reader of ratings has left in the model, and from how the user departs from these.
     """
     seen, F = ~np.isnan(known), model.n_features_in_
     if known.shape[1] != F:
@@ -77,9 +77,9 @@ def scores_and_ratings(model: Any, known: Array) -> tuple[Array, Array]:
     W, nothing = model.components_, ~seen.any(axis=1)  # who has rated nothing is fitted as the average user
     scores[nothing] = (model.usage_ / W.sum(axis=1)) @ W * (model.scale_ * F)
     options = source_of(model).options
-    means = np.asarray(options.get("means", [np.nan] * F))
-    bias = np.where(seen, known - means, 0).sum(axis=1, keepdims=True) / (seen.sum(axis=1, keepdims=True) + DAMPING)
-    return scores, np.clip(means + bias, options.get("low", 0), options.get("high", np.inf))
+    means, (rows, items) = np.asarray(options.get("means", [np.nan] * F)), np.nonzero(seen)
+    level, slope = user_lines(rows, items, known[seen], means, len(known))
+    return scores, np.clip(level[:, None] + np.outer(slope, means), options.get("low", 0), options.get("high", np.inf))
 
 
 def _known(X: Any, zeros: bool) -> Array:
