@@ -1,11 +1,11 @@
 """Recommendations from ratings: what a list of ten is worth, and how far predicted ratings are from those given.
 
-    python -m benchmarks.recommendation [--data FOLDER] [--folds 5] [--used 3] [--ranks]
+    python -m benchmarks.recommendation [--data FOLDER] [--folds 3] [--used 3] [--ranks]
 
 MovieLens (ml-latest-small: 100,836 ratings of 9,724 films by 610 users), twice:
 
-- by entry: a fifth of all ratings is held out; every user was learnt from;
-- new users: a fifth of the users is held out; a fifth of their ratings is to be predicted from the others, without
+- by entry: a fold of all ratings is held out; every user was learnt from;
+- new users: a fold of the users is held out; a fold of their ratings is to be predicted from the others, without
   learning again.
 
 ``precision@10``: the share of ten films, which the user has not rated as far as is known, that are among the held-out
@@ -172,7 +172,7 @@ def table(title: str, contestants: dict[str, Contestant], folds: list[tuple[Any,
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--used", type=int, default=3, help="folds that are held out in turn")
     parser.add_argument("--ranks", action="store_true")
     parser.add_argument("--data", default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf._support.wording import counted, is_or_are
 from onmf.data.base import Numbered, OnBad, Source, SourceError, require_room
 from onmf.data.columns import TableOptions
@@ -96,7 +96,7 @@ class Ratings(Rows):
             yield self.users[rows], X
 
 
-def item_means(rows: Array, columns: Array, values: Array, shape: tuple[int, int]) -> Array:
+def item_means(rows: Counts, columns: Counts, values: Array, shape: tuple[int, int]) -> Array:
     """Return the rating of each item (F,) that an average user is expected to give, in turn with the users' lines."""
     mean, means = values.mean(), np.full(shape[1], values.mean())
     for _ in range(SWEEPS):
@@ -106,7 +106,7 @@ def item_means(rows: Array, columns: Array, values: Array, shape: tuple[int, int
     return means
 
 
-def user_lines(rows: Array, columns: Array, values: Array, means: Array, n: int) -> tuple[Array, Array]:
+def user_lines(rows: Counts, columns: Counts, values: Array, means: Array, n: int) -> tuple[Array, Array]:
     """Return level and slope (n,) of each user, whose rating of an item is level + slope * the item's mean.
 
     The level is the user's bias; the slope says how far the user tells good items from bad ones. Both are damped.
