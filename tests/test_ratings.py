@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,15 @@ def test_a_model_without_means_predicts_no_rating() -> None:
     (found,) = recommend(OnlineNMF(2, **SETTINGS).fit(np.eye(4) + 1), np.ones(4), 2, exclude_seen=False)
     assert len(found) == 2
     assert all(np.isnan(each.rating) for each in found)
+
+
+@pytest.mark.parametrize("damage", [{"means": [3.0]}, {"means": ["a"] * ITEMS}, {"low": [1, 2]}, {"high": "x"}])
+def test_a_model_with_damaged_means_raises_an_error(model: OnlineNMF, damage: dict[str, Any]) -> None:
+    spec = replace(model.source_, options=dict(model.source_.options) | damage)
+    broken = OnlineNMF(3, **SETTINGS)
+    broken._learned = replace(model._learned, source=spec)
+    with pytest.raises(ValueError, match="the means of ratings in this model are damaged; learn it again"):
+        recommend(broken, np.ones(ITEMS))
 
 
 # The command line

@@ -76,10 +76,14 @@ def scores_and_ratings(model: Any, known: Array) -> tuple[Array, Array]:
         return scores, scores
     W, nothing = model.components_, ~seen.any(axis=1)  # who has rated nothing is fitted as the average user
     scores[nothing] = (model.usage_ / W.sum(axis=1)) @ W * (model.scale_ * F)
-    options = source_of(model).options
-    means, (rows, items) = np.asarray(options.get("means", [np.nan] * F)), np.nonzero(seen)
+    options, (rows, items) = source_of(model).options, np.nonzero(seen)
+    try:
+        means = np.asarray(options.get("means", [np.nan] * F), dtype=np.float64).reshape(F)
+        low, high = float(options.get("low", 0)), float(options.get("high", np.inf))
+    except (ValueError, TypeError):
+        raise ValueError("the means of ratings in this model are damaged; learn it again.") from None
     level, slope = user_lines(rows, items, known[seen], means, len(known))
-    return scores, np.clip(level[:, None] + np.outer(slope, means), options.get("low", 0), options.get("high", np.inf))
+    return scores, np.clip(level[:, None] + np.outer(slope, means), low, high)
 
 
 def _known(X: Any, zeros: bool) -> Array:
