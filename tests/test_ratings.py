@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,12 @@ def test_bad_ratings_raise_an_error_that_names_the_cure(text: str, options: str,
     with pytest.raises(SourceError) as caught:
         open_source(f"{path}{options}")
     assert words in str(caught.value)
+
+
+def test_a_pipe_of_ratings_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"who,film,stars\na,x,1\n")))
+    with pytest.raises(SourceError, match="standard input can be read only once, and ratings are read twice; write it"):
+        open_source(f"csv:-{OPTIONS}")
 
 
 def test_ratings_take_no_more_memory_than_allowed(tmp_path: Path) -> None:

@@ -46,8 +46,12 @@ def rows_or_ratings(opened: Callable[[TableOptions], Source], table: TableOption
         return found
     if None in vars(rating).values() or replace(table, columns=None) != TableOptions():
         raise SourceError("ratings are read by user=, item= and value=, all three, without drop=, index= and weight=.")
-    users, items = (opened(TableOptions([str(rating.value)], index=name)) for name in (rating.user, rating.item))
-    return Ratings(users, items, table.columns)
+    by_user = opened(TableOptions([str(rating.value)], index=rating.user))
+    if not by_user.rewinds:
+        raise SourceError(
+            f"{by_user.where} can be read only once, and ratings are read twice; write it to a file first."
+        )
+    return Ratings(by_user, opened(TableOptions([str(rating.value)], index=rating.item)), table.columns)
 
 
 class Ratings(Rows):
@@ -58,8 +62,6 @@ class Ratings(Rows):
     """
 
     def __init__(self, by_user: Source, by_item: Source, items: Sequence[str] | None = None) -> None:
-        if not by_user.rewinds:
-            raise SourceError(f"{by_user.where} can be read only once, and ratings are read twice; write it to a file.")
         users, places, known = dict[str, int](), {name: f for f, name in enumerate(items or ())}, items is not None
         parts, size, unknown = [], 0, 0
         for (names, X), (rated, _) in zip(by_user.batches(BLOCK), by_item.batches(BLOCK), strict=True):
