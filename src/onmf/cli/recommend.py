@@ -22,7 +22,6 @@ SIZE = 1024  # users at a time
 COLUMNS = ("user", "rank", "item", "score", "rating")
 EXAMPLES = (
     "Examples:\n\n"
-    "`onmf fit 'ratings.csv?user=userId&item=movieId&value=rating' -k 10 --passes 5 --out tastes.safetensors`\n\n"
     "`onmf recommend tastes.safetensors ratings.csv --user 17`\n\n"
     "`onmf recommend tastes.safetensors newcomers.csv -n 5 --csv > lists.csv`\n\n"
     "`onmf recommend tastes.safetensors ratings.csv --user 17 --user 42 --json | jq '.users[].items[].item'`"
