@@ -38,7 +38,7 @@ EXAMPLES = (
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
     "`onmf fit 'news.jsonl?field=body&stop=english&max_df=0.5' -k 20 --out news.safetensors`\n\n"
     "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
-    "`onmf fit ratings.npz --implicit missing -k 10 --out tastes.safetensors`\n\n"
+    "`onmf fit 'ratings.csv?user=userId&item=movieId&value=rating' -k 20 --divergence squared_l2 --out tastes`\n\n"
     "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"

@@ -277,9 +277,8 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 
 
 def _by_suffix(path: str) -> Scheme:
-    suffix = Path(path).suffix.lower()
     for scheme in schemes():
-        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
+        if path.lower().endswith(scheme.suffixes) or (path == "-" and scheme.name == "text"):
             return scheme
     names = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
