@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from onmf._support import threads
 from onmf._support.arrays import Array, is_dask, is_tensor
 from onmf._support.checks import require_at_least, require_seed, require_whole
-from onmf.data import Source, Spec
+from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import matrix_of, require_same_features
+from onmf.data.text import are_texts
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
 from onmf.distributed import Partitions
@@ -330,7 +331,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         require_valid_entries(X, given_rows(sample_weight), features.names)
         return X
 
-    def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
+    def _validated(self, X: Any, *, reset: bool, grow: bool = False) -> tuple[Any, Features]:
         """Check shape, type and feature names by scikit-learn's rules; ``_as_samples`` checks the entries."""
         learnt = None if reset else self._fitted.features
         if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
@@ -338,6 +339,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return X, Features(X.shape[1])
             if learnt.names is None and learnt.number == X.shape[1]:
                 return X, learnt
+        if are_texts(X):
+            source: Any = texts(X, None if reset and not grow else self._spec, grow)
+            return source.X, Features.of(source.n_features, source.feature_names)
         X, named = matrix_of(X, learnt)
         options = {"accept_sparse": "csr", "dtype": list(PRECISIONS), "ensure_all_finite": False}
         if named is not None:

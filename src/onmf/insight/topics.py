@@ -7,6 +7,8 @@ features are ranked by
 - *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all components. The mean share 1/F is
   added since a feature that is rare everywhere may have a large quotient by chance alone: a feature as frequent as the
   mean one has half its lift, a frequent one nearly all, a rare one nearly none;
+- *relevance*: p_kf / (p_f + 1/F)^(1 - lambda), weight for lambda = 1 and lift for 0, and for 0.4 a blend of both
+  (Sievert and Shirley, ACL workshop on interactive language learning, 2014);
 - *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q, the largest p_jf of another
   component j; with a minus if p < q. Large for features that are both frequent in the component and absent elsewhere,
   as marker genes are (Dey, Hsiao and Stephens, PLoS Genetics 13(3), 2017). q is a tenth of 1/F at least.
@@ -24,6 +26,7 @@ from onmf._support.arrays import Array, dense
 
 __all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
 
+LAMBDA = 0.4  # of relevance
 LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all
 
 
@@ -37,14 +40,20 @@ def _specificity(P: Array, usage: Array) -> Array:
     return np.sign(P - q) * (P * np.log(np.maximum(P, tiny) / q) + q - P)
 
 
+def relevance(P: Array, usage: Array, blend: float = LAMBDA) -> Array:
+    """Return the relevance of every feature to every component, given their shares P and the components' usage."""
+    return P / (usage @ P + 1 / P.shape[1]) ** (1 - blend)
+
+
 RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
+    "relevance": relevance,
     "weight": lambda P, usage: P,
-    "lift": lambda P, usage: P / (usage @ P + 1 / P.shape[1]),
+    "lift": lambda P, usage: relevance(P, usage, 0.0),
     "specificity": _specificity,
 }
 
 
-def ranked(W: Array, usage: Array, by: str = "weight") -> Array:
+def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:
     """Return the values (K, F) by which the features of every component are ranked."""
     if not isinstance(by, str) or by not in RANKINGS:
         raise ValueError(f"by must be one of {', '.join(RANKINGS)}, got {by!r}.")
