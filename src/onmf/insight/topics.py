@@ -24,7 +24,16 @@ import numpy as np
 
 from onmf._support.arrays import Array, dense
 
-__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
+__all__ = [
+    "RANKINGS",
+    "Coherence",
+    "Representatives",
+    "coherence",
+    "leading",
+    "leading_features",
+    "ranked",
+    "relevance",
+]
 
 LAMBDA = 0.4  # of relevance
 LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all
@@ -77,6 +86,28 @@ def leading_features(values: Array, n: int, names: Sequence[str] | None = None) 
         [(f"feature {f}" if names is None else names[f], float(row[f])) for f in features]
         for row, features in zip(values, leading(values, n), strict=True)
     ]
+
+
+class Representatives:
+    """The samples, batch by batch, that show each component best: by its share, less for those of a small fit."""
+
+    def __init__(self, n: int, n_components: int) -> None:
+        self.n, self.size = n, 0.0
+        self.best: list[list[tuple[float, float, Any]]] = [[] for _ in range(n_components)]
+
+    def add(self, rows: Sequence[Any], parts: Array) -> None:
+        """Take samples of these numbers or names, whose fits the components have these parts (n, K) in."""
+        total = parts.sum(axis=1, keepdims=True)
+        self.size = self.size or float(total.mean()) or 1.0
+        scores = parts / (total + self.size)
+        for k, leaders in enumerate(leading(scores.T, self.n)):
+            news = [(float(scores[i, k]), float(parts[i, k] / total[i, 0]), rows[i]) for i in leaders]
+            self.best[k] = sorted(self.best[k] + news, key=lambda each: -each[0])[: self.n]
+
+    @property
+    def leading(self) -> list[list[tuple[Any, float]]]:
+        """The samples of each component, and its share in each."""
+        return [[(row, share) for _, share, row in best] for best in self.best]
 
 
 class Coherence:
