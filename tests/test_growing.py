@@ -16,7 +16,7 @@ from onmf import OnlineNMF
 from onmf.cli import main as cli
 from onmf.data import open_source
 from onmf.data.columns import Features
-from onmf.learner import grown
+from onmf.learner.growth import grown
 from onmf.samples import as_samples
 
 OLD = ("cat dog horse cow goat hen", "engine wheel road car brake fuel", "bread salt butter milk flour sugar")

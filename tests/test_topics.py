@@ -305,7 +305,7 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     assert "-0." not in invoke(
         "topics", tmp_path / "x.csv.m", "--by", "specificity"
     )  # what other components have more of
-    assert "is not one of 'weight', 'lift', 'specificity'" in invoke(
+    assert "is not one of 'relevance', 'weight', 'lift', 'specificity'" in invoke(
         "topics", tmp_path / "x.npy.m", "--by", "x", fails=True
     )
 
@@ -320,7 +320,7 @@ def test_words_that_lead_every_topic_are_named_with_the_cure(texts: Path) -> Non
     json_lines(texts, sentences(words="the and the and the of"))
     said = invoke("fit", texts, "-k", 3, "--seed", 0, "--passes", 2, "--out", "m")
     assert len(re.findall(r"%\): ([a-z]{3,} ){6}the and$", said, re.MULTILINE)) == 3  # what fit says, it says by lift
-    output = invoke("topics", "m")
+    output = invoke("topics", "m", "--by", "weight")
     assert re.search("most topics have '(the|and)', '(the|and)'.* among their leading words; --by lift", output)
     assert "most topics" not in invoke("topics", "m", "--by", "lift")
     assert invoke("fit", f"{texts}?stop=english", "-k", 3, "--seed", 0, "--out", "s")

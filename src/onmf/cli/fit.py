@@ -213,8 +213,9 @@ def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed
 
 
 def _grows(model: onmf.OnlineNMF, previous: onmf.OnlineNMF) -> bool:
-    """Tell whether features that DATA bring are added to the model."""
-    return previous._learned is not None and model._may_grow(model._configured().recipe, previous._learned)
+    from onmf.learner.growth import may_grow  # not needed for --help
+
+    return previous._learned is not None and may_grow(model._configured().recipe, previous._learned, model.features)
 
 
 def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:

@@ -23,7 +23,6 @@ from onmf._support.wording import counted, is_or_are
 from onmf.cli.progress import Show, done_so_far, opened
 from onmf.cli.terminal import console, errors, fail, first_warnings, print_json
 from onmf.data import Source, SourceError, open_source, outputs, path_of
-from onmf.estimators.messages import NOTHING_IN_THEM
 
 LEAST = 2**12  # bytes that any result needs
 STANDARD_OUTPUT = {"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}
@@ -227,7 +226,9 @@ class RowWriter:
             without = "without a picture" if self.pictures else "NaN"
             tell_of_skipped(self.skipped, done, f"{without}{lost}; the first reason: {self.first_fault}")
         elif self.skipped:
-            errors.print(f"onmf: {self.skipped} of the {counted(done, 'row')} {NOTHING_IN_THEM}.")
+            errors.print(
+                f"onmf: {self.skipped} of the {counted(done, 'row')} are zeros, so that their proportions are NaN."
+            )
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
             raise typer.Exit(130)

@@ -326,12 +326,7 @@ class TextList:
     rewinds: bool = True
     index_name: str | None = None
     paths: None = None
-
-    def __post_init__(self) -> None:
-        self.memory = allowed()
-        for row, text in enumerate(self.given):
-            if not isinstance(text, str):
-                raise SourceError(f"row {row} (counted from 0) is of type {type(text).__name__}, not a text.")
+    memory: int = field(default_factory=allowed)
 
     def texts(self, size: int, on_bad: OnBad | None) -> Numbered:
         """Yield numbers of rows with lists of texts."""
@@ -351,10 +346,14 @@ def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **
 
     ``like`` and ``grow`` are as in ``open_source``.
     """
+    given = list(given)
+    for row, text in enumerate(given):
+        if not isinstance(text, str):
+            raise SourceError(f"row {row} (counted from 0) is of type {type(text).__name__}, not a text.")
     shaping = {} if like is None else {name: like.options.get(name) for name in TEXT_OPTIONS}
     chosen = TextOptions(**shaping | options)
     chosen.require_valid("the texts")
-    read = _counted_source(TextList(list(given)), chosen, like if like is None else replace(like, grows=grow))
+    read = _counted_source(TextList(given), chosen, like if like is None else replace(like, grows=grow))
     parts = [batch for _, batch in read.batches(COUNTED_AT_A_TIME)]
     source = Rows(scipy.sparse.vstack(parts).tocsr() if parts else np.empty((0, read.n_features)))
     source.feature_names = read.feature_names

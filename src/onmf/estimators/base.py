@@ -268,16 +268,13 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return found.leading
 
     def with_feature_names(self, names: Any) -> Self:
-        """Return the model with names for its features: ``pipe[-1].with_feature_names(pipe[0].get_feature_names_out())``.
-
-        A pipeline's ``CountVectorizer`` hands its counts on without them.
-        """
+        """Return the model with names for its features, such as ``pipeline[:-1].get_feature_names_out()``."""
         named = copy.copy(self)
         named._learned = replace(self._fitted, features=Features.of(self.n_features_in_, names))
         return named
 
     def for_pyldavis(self, X: Any) -> dict[str, Any]:
-        """Return the arguments of ``pyLDAvis.prepare`` for counts X, a matrix or a list of texts, without blank ones."""
+        """Return the arguments of ``pyLDAvis.prepare`` for a matrix of counts or texts, without blank ones."""
         return description.for_pyldavis(self, *self._validated(X, reset=False))
 
     def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:

@@ -33,6 +33,7 @@ from onmf.estimators.base import NMF, is_distributed
 from onmf.estimators.messages import warn_raised
 from onmf.estimators.streaming import partitions_of
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner.growth import grown, may_grow, next_features
 from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.settings import ONLINE
@@ -268,13 +269,15 @@ class OnlineNMF(NMF):
         same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
         if not same_data:
             begun = _learned_by(resume_from, recipe.divergence)
-        grows = begun is not None and resume_from is not None and self._may_grow(recipe, begun, is_distributed(X))
+        grows = False
+        if begun is not None and resume_from is not None:
+            grows = may_grow(recipe, begun, self.features, is_distributed(X))
         if are_texts(X):
             X = texts(X, begun and (begun.source or Spec(names=begun.features.names)), grows and not same_data)
         source, features = self._source(X, weights, recipe.device)
         if begun is not None and grows and isinstance(source, Source) and features.names is not None:
-            features = begun.features if same_data else learner.next_features(begun, features, self.max_features)
-            source = with_features(source, features.names or (), self._absent(begun))
+            features = begun.features if same_data else next_features(begun, features, self.max_features)
+            source = with_features(source, features.names or (), np.nan if begun.masked else 0.0)
         elif begun is not None and not same_data:
             require_same_features(features, begun.features, "the input", cure=cure_by_like(source, begun.source))
         if begun is not None:
@@ -355,7 +358,7 @@ class OnlineNMF(NMF):
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
                 begun = replace(begun, source=Spec("text", {"ngrams": 1}, features.names) if are_texts(X) else None)
             else:
-                begun = learner.grown(begun, features, batch)
+                begun = grown(begun, features, batch)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
             if self.on_error == "raise":
@@ -457,19 +460,9 @@ class OnlineNMF(NMF):
         rows.feature_names = None if features.names is None else list(features.names)
         return rows, features
 
-    def _may_grow(self, recipe: Recipe, begun: Learned, distributed: bool = False) -> bool:
-        """Tell whether features that the data bring are added to a model."""
-        if distributed and self.features == "grow":
-            raise ValueError("features='grow' learns from one stream, not from partitions; use features='fixed'.")
-        return not distributed and learner.may_grow(recipe, begun, self.features)
-
-    def _absent(self, begun: Learned) -> float:
-        """Return what stands for a feature that data lack: a missing entry where these may be, else zero."""
-        return np.nan if begun.masked and self.missing is not None else 0.0
-
     def _batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> tuple[Samples, Features]:
         """Return one batch to learn from, a tensor on the device, and its features."""
-        device, grows = recipe.device, begun is not None and self._may_grow(recipe, begun)
+        device, grows = recipe.device, begun is not None and may_grow(recipe, begun, self.features)
         if is_tensor(X):
             require_samples(X, device, None if begun is None else begun.state.W.shape[1])
             if device is not None and self._can_stay_on_device(weights):
@@ -479,8 +472,8 @@ class OnlineNMF(NMF):
         X, features = self._validated(X, reset=begun is None or grows, grow=grows)
         samples = weighted(X, *weights, self.implicit)
         if begun is not None and grows and features.names is not None:
-            found, features = features.names, learner.next_features(begun, features, self.max_features)
-            samples = with_columns(as_samples(samples), found, features.names or (), self._absent(begun))
+            found, features = features.names, next_features(begun, features, self.max_features)
+            samples = with_columns(as_samples(samples), found, features.names or (), np.nan if begun.masked else 0.0)
         elif grows and begun is not None:
             require_same_features(features, begun.features)
         return as_samples(samples, self.missing, self.implicit, learning=True), features

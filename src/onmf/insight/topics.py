@@ -24,16 +24,7 @@ import numpy as np
 
 from onmf._support.arrays import Array, dense
 
-__all__ = [
-    "RANKINGS",
-    "Coherence",
-    "Representatives",
-    "coherence",
-    "leading",
-    "leading_features",
-    "ranked",
-    "relevance",
-]
+__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked", "relevance"]
 
 LAMBDA = 0.4  # of relevance
 LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all

@@ -7,7 +7,6 @@ gives a new ``Learned`` and changes none.
 from onmf.learner.batching import Reading
 from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
-from onmf.learner.growth import grown, may_grow, next_features
 from onmf.learner.initialise import begin, continued
 from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, SkippedLog, Usage, guarantee
 from onmf.learner.resume import OpenPartition, Position, RoundPosition, require_position
@@ -32,10 +31,7 @@ __all__ = [
     "Usage",
     "begin",
     "continued",
-    "grown",
     "guarantee",
-    "may_grow",
-    "next_features",
     "require_position",
     "run",
     "step",

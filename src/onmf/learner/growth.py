@@ -21,7 +21,7 @@ UNSEEN = 0.01  # of the mean feature, for those that the batch does not show
 FORGOTTEN = 0.05  # of the mean feature's share of all data: what has less may make room, where the past is forgotten
 
 
-def may_grow(recipe: Recipe, learned: Learned, how: str) -> bool:
+def may_grow(recipe: Recipe, learned: Learned, how: str, distributed: bool = False) -> bool:
     """Tell whether new features are added to a model: where it is asked for ("grow"), and to texts ("auto").
 
     A model that cannot grow raises an error if it is asked for; words that it does not know are then left out.
@@ -30,7 +30,9 @@ def may_grow(recipe: Recipe, learned: Learned, how: str) -> bool:
     if how == "fixed" or (how == "auto" and (source is None or "ngrams" not in source.options)):
         return False
     reason = None
-    if learned.features.names is None:
+    if distributed:
+        reason = "partitions of Dask are learnt side by side"
+    elif learned.features.names is None:
         reason = "its features have no names"
     elif recipe.device is not None or recipe.fixed is not None:
         reason = f"{'device' if recipe.fixed is None else 'fixed'} is set"

@@ -143,16 +143,10 @@ ONLINE = (
     Setting(
         "features",
         "auto",
-        "With --from: grow adds words or columns that the model does not have, fixed raises an error or leaves words "
-        "out, auto adds words of texts.",
+        "With --from: grow adds words or columns that the model does not have, fixed does not; auto adds words.",
         choices=("auto", "fixed", "grow"),
     ),
-    Setting(
-        "max_features",
-        20_000,
-        "The most features that a model grows to; under forgetting, those that next to nothing is left of make room.",
-        low=1,
-    ),
+    Setting("max_features", 20_000, "The most features that a model grows to.", low=1),
     Setting("transform_tol", 0.0001, may_differ=True),
     Setting("transform_max_iter", 5000, may_differ=True),
     Setting(
