@@ -2,12 +2,11 @@
 
     python benchmarks/growing_vocabulary.py [--seeds 2]    # ONMF_DATA must say where the data are
 
-It takes about a minute. The posts about computers, cars and sport come first, then those of all other groups, each in random order,
-200 for ``partial_fit``. After 1,000, 3,000 and all of the later posts, every model is scored alike on later posts that
-none has learnt from: the share of posts in the topic of their group (accuracy), and the mean NPMI of the ten words that
-lead a topic by relevance, counted in those posts; a word that none of them has counts as never seen. "knew all words"
-is told the words of both halves at the start, which no stream can be. Prints the table of
-docs/decisions/0025-growing-vocabulary.md.
+It takes about a minute. The posts about computers, cars and sport come first, then those of all other groups, each in
+random order, in batches of 200 for ``partial_fit``. After 1,000, 3,000 and all of the later posts, every model is
+scored alike on posts that none has learnt from: the share of posts in the topic of their group (accuracy), and the mean
+NPMI of the ten words that lead a topic by relevance, counted in those posts. "knew all words" is told the words of both
+halves at the start, which no stream can be. Prints the table of docs/decisions/0025-growing-vocabulary.md.
 """
 
 from __future__ import annotations

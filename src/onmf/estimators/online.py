@@ -116,9 +116,6 @@ class OnlineNMF(NMF):
     reservoir : int, default 0
         For streams in temporal order: how many samples are remembered, drawn evenly from all seen; three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
-    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
-        When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
-        ``onmf.coefficients.base``.
     features : {"auto", "fixed", "grow"}, default "auto"
         Whether learning that continues (``partial_fit``, ``resume_from``) adds features that the model does not have,
         by their names: "grow" does, "fixed" raises an error, or leaves unknown words out; "auto" adds words of texts
@@ -126,6 +123,9 @@ class OnlineNMF(NMF):
         columns that are gone count as zeros or, with ``missing="nan"``, as missing.
     max_features : int, default 20,000
         The most that a model grows to. Under ``forgetting``, features that next to nothing is left of make room.
+    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
+        When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
+        ``onmf.coefficients.base``.
     on_error : {"raise", "skip"}, default "raise"
         "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
