@@ -1,6 +1,7 @@
 """What a vocabulary that grows gives, where the topics and the words of a stream change half-way.
 
     python benchmarks/growing_vocabulary.py [--seeds 2]    # ONMF_DATA must say where the data are
+    python benchmarks/growing_vocabulary.py --starts       # simulated counts: where the column of a new word begins
 
 It takes about a minute. The posts about computers, cars and sport come first, then those of all other groups, each in
 random order, in batches of 200 for ``partial_fit``. After 1,000, 3,000 and all of the later posts, every model is
@@ -15,6 +16,7 @@ import argparse
 import logging
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,10 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import onmf
 from onmf import OnlineNMF
+from onmf.data.columns import Features
 from onmf.insight.topics import coherence
+from onmf.learner.growth import grown
+from onmf.samples import Samples
 from reproduction.datasets import texts
 from reproduction.topics import cluster
 
@@ -32,6 +37,7 @@ FIRST = ("comp", "rec")
 MARKS = (1_000, 3_000, None)
 WORDS = 10_000
 FORGETTING = "auto:forgetting=0.9"
+STARTS = {"floor": 1e-5, "a hundredth of the mean": 0.01, "share of the batch": None}  # of the component's mean weight
 CONTESTANTS: dict[str, dict[str, Any]] = {
     "grows": {},
     "grows, forgets": {"method": FORGETTING},
@@ -105,13 +111,51 @@ def trial(seed: int) -> dict[str, list[float]]:
     return rows
 
 
+def show_starts(method: str = "sparse_surrogate") -> None:
+    """Held-out loss relative to a fresh model's, after five of ten topics have changed and 1,000 words are new."""
+    rng, old, new, length = np.random.default_rng(0), 2_000, 1_000, 150
+    frequency = rng.permutation(1 / np.arange(1, old + new + 1) ** 0.8)
+    W = rng.gamma(0.1, 1.0, (15, old + new)) * frequency
+    W[:10, old:], W[10:, :old] = 0, W[10:, :old] / 2
+    W /= W.sum(axis=1, keepdims=True)
+
+    def draw(topics: range) -> Any:
+        shares = rng.dirichlet(np.full(10, 0.15), 500)
+        return scipy.sparse.csr_matrix(rng.poisson(length * shares @ W[topics]).astype(float))
+
+    before, after = [draw(range(10)) for _ in range(40)], [draw(range(5, 15)) for _ in range(40)]
+    held, names = draw(range(5, 15)), tuple(f"w{f}" for f in range(old + new))
+    models = {name: OnlineNMF(10, method=method, random_state=0) for name in ("fresh", *STARTS, "all words known")}
+    for name, model in models.items():
+        for batch in before if name != "fresh" else []:
+            model.partial_fit(batch if name.startswith("all") else batch[:, :old])
+    for number, batch in enumerate(after, start=1):
+        for name, model in models.items():
+            if number == 1 and name in STARTS:
+                learned = replace(model._learned, features=Features(old, names[:old]))
+                there = grown(learned, Features(old + new, names), Samples(batch))
+                if STARTS[name] is not None:
+                    there.state.W[:, old:] = STARTS[name] * there.state.W[:, :old].mean(axis=1, keepdims=True)
+                model._learned = replace(there, features=Features(old + new))
+            model.partial_fit(batch)
+        if number in (1, 4, 8, 16, 40):
+            fresh = models["fresh"].loss(held)
+            print(
+                500 * number, {name: round(model.loss(held) / fresh, 2) for name, model in models.items()}, flush=True
+            )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--starts", action="store_true", help="where the column of a new word begins")
     arguments = parser.parse_args()
     logging.getLogger("onmf").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
+    if arguments.starts:
+        show_starts()
+        return
     trials = [trial(seed) for seed in range(arguments.seeds)]
     print("| | 1,000 after | 3,000 after | all after | words | s |")
     print("|---|---|---|---|---|---|")

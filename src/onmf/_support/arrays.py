@@ -85,7 +85,7 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")
 
 
-def taken(array: Array, places: Counts, axis: int) -> Array:
+def taken(array: Any, places: Counts, axis: int) -> Any:
     """Return what stands at these places along an axis, and zeros where a place is -1."""
     found = np.take(array, places, axis=axis)
     np.moveaxis(found, axis, 0)[places < 0] = 0

@@ -92,8 +92,8 @@ def topics(
     words = is_text(nmf.source_)
     console.print(_table(leading, shares, coherence, order, by, words))
     if coherence is not None and found is not None:
-        documents = counted(found.samples, "text" if words else "sample")
-        console.print(f"Coherence is the mean NPMI of pairs over {documents}: {coherence.mean():.2f} on average.")
+        number = counted(found.samples, "text" if words else "sample")
+        console.print(f"Coherence is the mean NPMI of pairs over {number}: {coherence.mean():.2f} on average.")
     for k in order if shown else []:
         for each in shown[k]:
             console.print(f"topic {k}, {each['share']:.0%} of row {each['row']}: {each['text']}", soft_wrap=True)

@@ -412,8 +412,8 @@ def _counted_source(corpus: Corpus | TextList, options: TextOptions, like: Spec 
     source = Documents(corpus, counted, told=like is not None)
     source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    settled = {"words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf, "ngrams": ngrams, "tfidf": tfidf}
-    settled |= {"stop_words": stop if isinstance(stop, list) else None}
+    settled: dict[str, Any] = {"words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    settled |= {"ngrams": ngrams, "tfidf": tfidf, "stop_words": stop if isinstance(stop, list) else None}
     source.chosen = {name: value for name, value in settled.items() if value is not None}
     return source
 

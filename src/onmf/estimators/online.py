@@ -121,7 +121,7 @@ class OnlineNMF(NMF):
         by their names: "grow" does, "fixed" raises an error, or leaves unknown words out; "auto" adds words of texts
         where the method can. A new feature begins with its share of the batch, as if no sample before had had it;
         columns that are gone count as zeros or, with ``missing="nan"``, as missing.
-    max_features : int, default 20,000
+    max_features : int, default 20000
         The most that a model grows to. Under ``forgetting``, features that next to nothing is left of make room.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
@@ -273,7 +273,8 @@ class OnlineNMF(NMF):
         if begun is not None and resume_from is not None:
             grows = may_grow(recipe, begun, self.features, is_distributed(X))
         if are_texts(X):
-            X = texts(X, begun and (begun.source or Spec(names=begun.features.names)), grows and not same_data)
+            like = None if begun is None else begun.source or Spec(names=begun.features.names)
+            X = texts(X, like, grows and not same_data)
         source, features = self._source(X, weights, recipe.device)
         if begun is not None and grows and isinstance(source, Source) and features.names is not None:
             features = begun.features if same_data else next_features(begun, features, self.max_features)
