@@ -305,9 +305,7 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     assert "-0." not in invoke(
         "topics", tmp_path / "x.csv.m", "--by", "specificity"
     )  # what other components have more of
-    assert "is not one of 'relevance', 'weight'" in invoke(
-        "topics", tmp_path / "x.npy.m", "--by", "x", fails=True
-    )
+    assert "is not one of 'relevance', 'weight'" in invoke("topics", tmp_path / "x.npy.m", "--by", "x", fails=True)
 
 
 def test_topics_of_hashed_words_say_how_to_keep_them(texts: Path) -> None:
