@@ -30,7 +30,7 @@ class UnsolvedWarning(ConvergenceWarning):
 
 
 def warn_raised(divergence: Divergence, count: int) -> None:
-    """Warn, once per fit, that entries were raised into the domain."""
+    """Warn, once per fit, that entries were raised into the domain; the count is that of all batches, once each."""
     warnings.warn(
         f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
         f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
