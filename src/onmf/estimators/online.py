@@ -28,7 +28,7 @@ from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF, is_distributed
-from onmf.estimators.messages import warn_raised
+from onmf.estimators.messages import warn_of_too_many, warn_raised
 from onmf.estimators.streaming import partitions_of, require_no_weights
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.rounds import require_shards
@@ -258,6 +258,8 @@ class OnlineNMF(NMF):
         source, features = self._source(X, weights, recipe.device)
         if begun is not None:
             begun = _resumed(recipe, begun, same_data, source, features)
+        else:
+            warn_of_too_many(self.n_components, features.number, vars(self))
         before, learned, kept, raised = self._learned, begun, begun, 0  # kept: what the checkpoint holds
         if same_data:
             self._learned = begun or before
@@ -335,6 +337,7 @@ class OnlineNMF(NMF):
             if begun is None:
                 host = batch.on_host()
                 require_valid_entries(host, rows, features.names)
+                warn_of_too_many(self.n_components, features.number, vars(self))
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
