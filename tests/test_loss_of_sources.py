@@ -66,7 +66,7 @@ def test_rows_count_by_their_weights_and_bad_ones_raise_an_error_or_are_left_out
     assert skips.loss(Rows(spoilt)) == pytest.approx(skips.loss(np.delete(X, 1500, axis=0)), rel=1e-9)
     batch = BatchNMF(3, max_iter=30, tol=0, random_state=0).fit(X)
     assert batch.loss(Rows(X)) == pytest.approx(batch.loss(X), rel=1e-9)
-    with pytest.raises(ValueError, match="8 features|has 7"):
+    with pytest.raises(ValueError, match="has 7 features"):
         MODEL.loss(Rows(X[:, :7]))
 
 

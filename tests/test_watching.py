@@ -183,7 +183,7 @@ def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> No
 REFUSED = {
     "an interval without a unit": (
         ["--log-every", "30"],
-        "--log-every 30: write a number and ms, s, m or h, as in 30s.",
+        "--log-every 30: write a number and ms, s, m or h, as in",
     ),
     "words for an interval": (["--log-every", "often"], "write a number and ms, s, m or h"),
     "a log in no folder": (["--log-json", "absent/run.jsonl"], "cannot write absent/run.jsonl: No such file"),
