@@ -72,7 +72,7 @@ def fit(
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="How often to save the checkpoint, e.g. 30s, 5m, 1h.", show_default="30s")
+        str | None, typer.Option(help="How often to save the checkpoint, e.g. 300ms, 30s, 5m, 1h.", show_default="30s")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[

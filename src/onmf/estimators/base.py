@@ -19,8 +19,8 @@ from onmf._support.arrays import Array, is_dask, is_tensor
 from onmf._support.checks import require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
-from onmf.data.in_memory import is_stream
-from onmf.data.inputs import matrix_of, require_same_features
+from onmf.data.in_memory import as_stream, is_stream
+from onmf.data.inputs import as_numpy, matrix_of, require_same_features
 from onmf.data.text import are_texts
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
@@ -68,7 +68,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     n_components: int = 40
     _: KW_ONLY
-    divergence: Divergence | str = "kl"
+    divergence: Divergence | str | float = "kl"
     init: Any = "kmeans++"
     fixed: Any = None
     coefficients: str = "nonnegative"
@@ -163,7 +163,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         if is_distributed(X):
             find, F = PicklableModel(self).fit, self.n_features_in_
             return streaming.map_partitions(self, X, find, F, "inverse", coefficients=True)
-        W, H = self._fitted.W, np.asarray(on_host(X))
+        W, H = self._fitted.W, np.asarray(as_numpy(on_host(X)))
         if H.dtype.kind not in "buif":
             raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
         if H.ndim != 2 or H.shape[1] != len(W):
@@ -191,10 +191,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
         """Return the mean divergence per sample at the precise coefficients, in the data's units.
 
-        Entries that are not missing count, by their weights; penalties are no part of it.
+        Entries that are not missing count, by their weights; penalties are no part of it. X is whatever ``fit`` takes;
+        sources and iterators of batches are read once, in memory that does not grow.
         """
         if is_distributed(X):
             return streaming.loss_of_partitions(self, X, sample_weight, weights)
+        if (source := as_stream(X)) is not None:
+            streaming.require_no_weights(sample_weight, weights)
+            return streaming.loss_of_source(self, source)
         return self._inference().loss(self._checked(X, weights, sample_weight))
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:

@@ -30,8 +30,8 @@ from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF, is_distributed
-from onmf.estimators.messages import warn_raised
-from onmf.estimators.streaming import partitions_of
+from onmf.estimators.messages import warn_of_too_many, warn_raised
+from onmf.estimators.streaming import partitions_of, require_no_weights
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
 from onmf.learner.growth import grown, may_grow, next_features
 from onmf.learner.rounds import require_shards
@@ -283,7 +283,9 @@ class OnlineNMF(NMF):
             require_same_features(features, begun.features, "the input", cure=cure_by_like(source, begun.source))
         if begun is not None:
             begun = _resumed(recipe, begun, same_data, source, features)
-        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        else:
+            warn_of_too_many(self.n_components, features.number, vars(self))
+        before, learned, kept, raised = self._learned, begun, begun, 0  # kept: what the checkpoint holds
         if same_data:
             self._learned = begun or before
         listeners = self._listeners()
@@ -293,11 +295,13 @@ class OnlineNMF(NMF):
                     self._learned = learned
                     if progress is None:
                         continue
-                    ended = self._notify(learned, progress, listeners)
+                    raised += progress.raised if learned.passes == 1 else 0
+                    ended = self._notify(progress, listeners)
                     if keep is not None and keep.write_if_due(settings, learned):
                         kept = learned
                     if ended:
                         break
+            _warn_if_raised(learned, begun, raised)
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
             if learned is not None and learned.coverage and (found := learned.coverage.findings(features.names)):
@@ -337,11 +341,13 @@ class OnlineNMF(NMF):
         if begun is not None:
             require_same_features(features, begun.features)
             begun = replace(begun, position=None)
-        unlearned = self._unlearned if begun is None else Skipped()
+        unlearned, raised = self._unlearned if begun is None else Skipped(), 0
         for learned, progress in self._run(recipe, data, reading, features, begun):
             self._learned = replace(learned, position=None, skipped=unlearned + learned.skipped)
             if progress is not None:
-                self._notify(learned, progress, self._listeners())
+                raised += progress.raised
+                self._notify(progress, self._listeners())
+        _warn_if_raised(self._learned, begun, raised)
 
     def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> None:
         rows, first = given_rows(weights[0]), begun is None
@@ -356,6 +362,7 @@ class OnlineNMF(NMF):
             if begun is None:
                 host = batch.on_host()
                 require_valid_entries(host, rows, features.names)
+                warn_of_too_many(self.n_components, features.number, vars(self))
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
                 begun = replace(begun, source=Spec("text", {"ngrams": 1}, features.names) if are_texts(X) else None)
             else:
@@ -367,7 +374,8 @@ class OnlineNMF(NMF):
             self._skip(error)
             return
         self._learned = replace(learned, skipped=self._unlearned) if first else learned
-        self._notify(learned, progress, self._listeners())
+        _warn_if_raised(learned, begun, progress.raised)
+        self._notify(progress, self._listeners())
 
     def _run(
         self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
@@ -381,10 +389,8 @@ class OnlineNMF(NMF):
 
         return Driver(recipe, data, *given, self.shards).run()
 
-    def _notify(self, learned: Learned, progress: Progress, listeners: list[Callable[[Progress], Any]]) -> bool:
-        """Warn of raised entries and call every listener; tell whether one of them wishes to end the fit."""
-        if progress.raised:
-            warn_raised(learned.divergence, progress.raised)
+    def _notify(self, progress: Progress, listeners: list[Callable[[Progress], Any]]) -> bool:
+        """Call every listener; tell whether one of them wishes to end the fit."""
         wishes = [listener(progress) for listener in listeners]  # every one is called
         return any(wishes)
 
@@ -435,11 +441,7 @@ class OnlineNMF(NMF):
             partitions = partitions_of(X, *weights, self.implicit)
             return partitions, Features.of(partitions.n_features, partitions.feature_names)
         if isinstance(X, Source) or is_stream(X):
-            if any(each is not None for each in weights):
-                raise ValueError(
-                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
-                    "own are learnt with partial_fit(batch, sample_weight=...)."
-                )
+            require_no_weights(*weights)
             source = X if isinstance(X, Source) else Batches(X)
             return source, Features.of(source.n_features, source.feature_names)
         if is_tensor(X):
@@ -483,6 +485,12 @@ class OnlineNMF(NMF):
         """Tell whether data can stay on the device: no weights, missing or skipped entries need the host."""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
+
+
+def _warn_if_raised(learned: Learned | None, begun: Learned | None, count: int) -> None:
+    """Warn of entries that were raised, unless the model that was ``begun`` has been warned of."""
+    if learned is not None and count and not (begun is not None and begun.raised):
+        warn_raised(learned.divergence, count)
 
 
 def _on_device(X: Any, device: str, dtype: Any) -> Source:

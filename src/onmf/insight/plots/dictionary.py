@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, components_of, decibels, labelled_axis, names_of, numeric_axis, source_of
+from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, labelled_axis, names_of, source_of
 from onmf.insight.plots import drawing
 from onmf.insight.plots.drawing import BLACK, FAINT, SKY, axes_of
 from onmf.insight.topics import leading_features
@@ -49,7 +49,8 @@ def components(
         its column. "spectra": a line for each component over the features, which have an order; shades of colour from
         13 components on. Powers of sound are in decibels. "bars": the leading features of every component, by name.
         "auto": pictures where the data were pictures or ``shape`` is given, bars where features have names, and spectra
-        where these are numbers with or without a unit, such as 31.25 Hz or 550 nm, or where there are none.
+        where these are numbers with a unit, such as 31.25 Hz or 550 nm, or without one where neighbours are alike, or
+        where there are none.
     shape : (height, width) or (height, width, 3)
         The shape of a picture, where the model does not know it.
     names : list of str
@@ -65,7 +66,7 @@ def components(
     picture = picture_shape(model, shape, W.shape[1])
     names = names if names is not None else names_of(model)
     if kind == "auto":
-        words = source_of(model).scheme in WORDS or (names is not None and numeric_axis(names) is None)
+        words = source_of(model).scheme in WORDS or (names is not None and axis_of(W, names) is None)
         kind = "images" if picture is not None else "bars" if words else "spectra"
     if kind == "bars":
         return bars(ax, leading_features(W, n_words, names), n_words)
