@@ -193,3 +193,15 @@ def test_memory_for_blank_lines_does_not_grow() -> None:
     assert list(count.counted(iter(["\n"] * 1000 + ["x\n"] + ["\n"] * 5), lambda line: line != "\n")) == ["x\n"]
     assert len(count.blank) == 2
     assert (count.up_to(0), count.all) == (1001, 1006)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"), [("a,b", ""), ("a,b", "\n1,2\n\n3,4\n"), ("id,2020,2021", "\nx,1,2\ny,3,4\n")]
+)
+def test_a_line_of_names_is_not_counted_however_far_was_looked_to_know_it(
+    names: str, rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = standard_input("csv:-", f"\n{names}\n{rows}".encode(), monkeypatch)
+    assert sum(len(batch) for _, batch in source.batches(9)) == (2 if rows else 0)
+    assert source.pipe is not None
+    assert source.pipe.all == rows.count("\n")
