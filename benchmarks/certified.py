@@ -35,7 +35,11 @@ SETS = {
     "samson": ["squared_l2", "kl"],
     "piano": ["kl", "beta:1.5"],
     "synthetic": ["kl", "squared_l2"],
+    "synthetic_wide": ["kl"],
     "news_tfidf": ["kl"],
+    "news_counts": ["kl"],
+    "text_like": ["kl", "squared_l2"],
+    "cells": ["kl"],
 }
 
 FREEZE = 400

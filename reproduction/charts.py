@@ -7,12 +7,14 @@ from typing import Any
 
 from onmf import plots
 from reproduction.arrays import Array
+from reproduction.contest import TITLES as CONTESTANTS
 
 # The look of the library's own charts: the palette of Okabe and Ito, in an order in which neighbours differ in
 # lightness too, and strokes and marks whose cycles differ in length.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#000000")
 STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)), (0, (3, 1)), (0, (1, 3)))
 MARKS = "osD^vPX*<>"
+FIRST = ("ol", "ol-exact", "ours", "batch", "ol-mean", "ol-adaptive")  # have colours of their own
 
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of each line
 
@@ -30,12 +32,17 @@ def gallery(pictures: Sequence[tuple[str, Array]], columns: int, inches: float) 
 
 
 def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
-    """Return a figure of line charts on logarithmic axes, by title; a line looks the same in all of them."""
+    """Return a figure of line charts on logarithmic axes, by title.
+
+    A line looks the same in all of them, and a contestant in all figures.
+    """
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
     rows, columns = -(-len(charts) // 3), min(3, len(charts))
     figure = plots.new_figure(4.4 * columns, 3.3 * rows + 0.4)
     names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
+    if set(names) <= set(CONTESTANTS.values()):
+        names = [CONTESTANTS[name] for name in (*FIRST, *(each for each in CONTESTANTS if each not in FIRST))]
     for place, (title, lines) in enumerate(charts.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         for name, (across, up) in lines.items():

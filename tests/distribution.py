@@ -2,8 +2,9 @@
 
     python tests/distribution.py DIST BUILD
 
-The tests are those of the source distribution, run away from any checkout, so that nothing but the installed package
-can be what they test.
+First without any extra, as ``pip install onmf`` does it: help, a fit, coefficients, and a sentence where an extra is
+missing. Then with all that the tests need: those of the source distribution, run away from any checkout, so that
+nothing but the installed package can be what they test.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ import tarfile
 import venv
 from pathlib import Path
 
-TESTS = ["tests/test_estimator.py", "tests/test_cli.py", "tests/test_model_files.py", "tests/test_divergences.py"]
+FILES = ["estimator", "cli", "model_files", "divergences", "release"]
+TESTS = [f"tests/test_{name}.py" for name in FILES]
+MISSING = {  # what needs an extra
+    "demo --out demo.png": "plots",
+    "report model x.csv --out report.html": "report",
+    "fit x.parquet -k 2 --out none": "parquet",
+    "transform model x.csv --out h.parquet": "parquet",
+}
 
 
 def main() -> None:
@@ -30,12 +38,30 @@ def main() -> None:
         place = build / package.suffix.removeprefix(".")
         venv.create(place, with_pip=True, clear=True)
         python = str(place / "bin" / "python")
-        run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", f"onmf[dev] @ {package.as_uri()}")
+        install = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+        run(*install, str(package))
+        work_without_extras(place)
+        run(*install, f"onmf[dev] @ {package.as_uri()}")
         found = run(python, "-c", "import onmf; print(onmf.__version__, onmf.__file__)", cwd=tests)
         assert str(place) in found, found
         print(package.name, found.strip())
         print(run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, cwd=tests).splitlines()[-1])
-        run(str(place / "bin" / "onmf"), "--help")
+
+
+def work_without_extras(place: Path) -> None:
+    """What the command does in an environment that has nothing but the core dependencies."""
+    onmf, folder = str(place / "bin" / "onmf"), place / "work"
+    folder.mkdir()
+    (folder / "x.csv").write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{i % 3}\n" for i in range(1, 301)))
+    (folder / "x.parquet").touch()
+    assert "Commands" in run(onmf, "--help", cwd=folder)
+    run(onmf, "fit", "x.csv", "-k", "2", "--out", "model", cwd=folder)
+    run(onmf, "transform", "model", "x.csv", "--out", "h.csv", cwd=folder)
+    assert len((folder / "h.csv").read_text().splitlines()) == 301
+    for arguments, extra in MISSING.items():
+        done = subprocess.run([onmf, *arguments.split()], cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert done.stderr.rstrip().endswith(f"; install onmf[{extra}]."), done.stderr
 
 
 def run(*command: str, cwd: Path | None = None) -> str:

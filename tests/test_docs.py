@@ -30,7 +30,7 @@ PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta"
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "onmf"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 X = np.random.default_rng(0).gamma(1, 1, (200, 3)) @ np.random.default_rng(1).gamma(1, 1, (3, 10))
 
 

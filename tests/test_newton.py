@@ -150,13 +150,13 @@ def test_the_cheapest_of_exact_fits_is_found_in_few_steps_under_l2_with_penaltie
         assert (objective <= problem.objective(H, problem.fit(H)) + 1e-4 * problem.scale).all()
 
 
-@pytest.mark.parametrize("first", [0, 1016], ids=["in the first block", "in the last block"])
+@pytest.mark.parametrize("first", [0, 2040], ids=["in the first block", "in the last block"])
 def test_exact_fits_in_some_blocks_of_samples_leave_all_slopes_as_they_are_in_one_block(
     first: int, rng: np.random.Generator
 ) -> None:
     """Blocks without such fits had no slopes, and those of the others were lost, or could not be joined to them."""
     W, exact = rng.random((20, 300)) + 0.02, slice(first, first + 8)
-    fits = rng.gamma(1.0, 1.0, (1024, 20)) @ W
+    fits = rng.gamma(1.0, 1.0, (2048, 20)) @ W
     X = fits * rng.gamma(5.0, 0.2, fits.shape)
     X[exact] = fits[exact]
     solver, rows = Newton(tol=1e-3, max_iter=1000), np.r_[exact, 500:508]

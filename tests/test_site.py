@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PROSE = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs", "src", "tests", "benchmarks", "mkdocs.yml"]
+PROSE = [*(page.name for page in ROOT.glob("*.md")), "packaging", "docs", "src", "tests", "benchmarks", "mkdocs.yml"]
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,9 @@ from threadpoolctl import threadpool_limits
 
 from onmf import BatchNMF, OnlineNMF
 from onmf._support import threads
+from onmf.coefficients import Ratios
 from onmf.coefficients.problem import Problem
+from onmf.divergences import ItakuraSaito
 from tests import processes
 
 pytestmark = pytest.mark.filterwarnings("ignore:The coefficients of:sklearn.exceptions.ConvergenceWarning")
@@ -311,6 +313,24 @@ def test_any_number_of_threads_gives_the_same_bits(case: str, monkeypatch: pytes
 @pytest.mark.parametrize("case", CASES)
 def test_there_is_work_for_several_threads(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert parts_of(case, monkeypatch) > 1
+
+
+def test_blocks_of_a_dense_chunk_bring_their_fits_and_losses_along_with_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    problem = Problem(ItakuraSaito(), rng.gamma(2.0, 1.0, (400, 12)) + 0.01, rng.random((40, 12)) + 0.01)
+    assert len(problem.blocks()) > 1
+    monkeypatch.setattr(threads, "_pool", ThreadPoolExecutor(2))
+    monkeypatch.setattr(threads, "_size", 2)
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"), threads.own_threads():
+            found.append(Ratios().solve(problem))
+    for name in ("H", "Y", "loss"):
+        np.testing.assert_array_equal(getattr(found[0], name), getattr(found[1], name))
+    np.testing.assert_allclose(found[0].Y, found[0].H @ problem.W)
+    np.testing.assert_allclose(found[0].loss, problem.loss(found[0].H, problem.fit(found[0].H)))
 
 
 # Other threads, other processes

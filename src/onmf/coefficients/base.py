@@ -120,8 +120,10 @@ class CoefficientSolver(Registered, kind="solver"):
         if len(rows) == 1:
             return self._solve(problem, H)
         found = threads.each(lambda some: self._solve(problem.rows(some), H[some].copy()), rows)
-        parts = ["H", "iterations", "converged"] + ["slopes"] * (found[0].slopes is not None)
-        return Coefficients(**{name: np.concatenate([getattr(part, name) for part in found]) for name in parts})
+        columns = {name: [getattr(part, name) for part in found] for name in vars(found[0])}
+        return Coefficients(
+            **{name: np.concatenate(each) for name, each in columns.items() if all(a is not None for a in each)}
+        )
 
     @abstractmethod
     def _solve(self, problem: Problem, H: Array) -> Coefficients:

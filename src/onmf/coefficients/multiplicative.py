@@ -116,11 +116,16 @@ class Ratios(CoefficientSolver, name="ratios"):
         return Newton(max_iter=ON_SIMPLEX) if isinstance(box, Simplex) else self
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        return Coefficients.untested(better_of_two(problem, H, self.max_iter), self.max_iter)
+        H, Y, objective = better_of_two(problem, H, self.max_iter)
+        found = Coefficients.untested(H, self.max_iter)
+        return Coefficients(H, found.iterations, found.converged, Y, None if problem.penalty else objective)
 
 
-def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
-    """Return for each sample the better of ``steps`` multiplicative steps from H and scaled least squares."""
+def better_of_two(problem: Problem, H: Array, steps: int) -> tuple[Array, Array, Array]:
+    """Return for each sample the better of ``steps`` multiplicative steps from H and scaled least squares.
+
+    Fits and objectives come along.
+    """
     X, W, project, penalty = problem.X.matrix, problem.W, problem.box.project, problem.penalty
 
     def multiplicative(rows: slice) -> Array:
@@ -141,8 +146,11 @@ def better_of_two(problem: Problem, H: Array, steps: int) -> Array:
     V = W / g
     second = project(kernels.gram.nnls_on_gram(V @ V.T, (X / g) @ V.T, lift=1e-6))
     second = project(second * (X / np.maximum(second @ W, TINY)).mean(axis=1, keepdims=True))
-    better = problem.objective(first, first @ W) <= problem.objective(second, second @ W)
-    return np.where(better[:, None], first, second)
+    fits = first @ W, second @ W
+    values = problem.objective(first, fits[0]), problem.objective(second, fits[1])
+    better = values[0] <= values[1]
+    chosen = better[:, None]
+    return np.where(chosen, first, second), np.where(chosen, *fits), np.where(better, *values)
 
 
 def typical_size(W: Array) -> Array:

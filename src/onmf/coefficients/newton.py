@@ -75,7 +75,7 @@ class Newton(CoefficientSolver, name="newton"):
                 return self.finish(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.includes_zero:
-            H = better_of_two(problem, H, RATIO_STEPS)
+            H, _, _ = better_of_two(problem, H, RATIO_STEPS)
         elif not problem.divergence.robust:
             Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much

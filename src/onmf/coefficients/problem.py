@@ -30,6 +30,7 @@ from onmf.samples import Samples
 CARRIES = 1e-3  # of the sample's mass: a start whose fit has less is discarded, as the gradient may explode near 0
 DEFAULT_BOX = Box()
 ENTRIES = 60_000  # that make a thread worthwhile
+FEWEST, HESSIANS, FITS = 64, 6e5, 5e5  # samples, at least, and numbers, at most, in a block of dense samples
 MOST = 10.0  # times the mass that a sample is likely to have, in one component
 
 
@@ -397,8 +398,8 @@ class Problem:
     def blocks(self) -> list[slice]:
         """Return blocks of samples for threads: large ones if dense, as samples share packed products of components."""
         n, F = self.X.shape
-        if not self.X.sparse:
-            return threads.by_work(n, F * self.K, 3e6)
+        if not self.X.sparse and self.Q is None:
+            return threads.blocks(n, max(FEWEST, int(min(HESSIANS / (self.K * (self.K + 1)), FITS / F))))
         # On the Gram matrix what takes long, the active sets, is shared out among the threads anyway.
         enough = 6e4 if self.Q is None else 3e6
         return threads.by_work(n, float(self.X.values.size) / max(n, 1) * self.K, enough)

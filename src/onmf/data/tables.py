@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +20,7 @@ from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_numb
 from onmf.data.lines import LineRows
 from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
+from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 
 log = logging.getLogger("onmf")
@@ -151,10 +153,10 @@ class Table(LineRows):
         """Return row numbers, or the names of the rows where a column holds them."""
         if self.index is None:
             return np.arange(first, first + len(block))
-        rows = list(map(self._fields, block))
-        if any(len(fields) != self.n_fields for fields in rows):
+        rows = list(csv.reader(block, delimiter=self.delimiter))
+        if len(rows) != len(block) or any(len(fields) != self.n_fields for fields in rows):
             raise ValueError(LENGTHS_DIFFER)
-        return np.array([fields[self.index] for fields in rows], dtype=object)
+        return np.array([fields[self.index].strip() for fields in rows], dtype=object)
 
     def _name(self, line: str) -> str | None:
         """Return the name of a bad row; None where its line does not tell it.
@@ -232,16 +234,16 @@ def _ascend(fields: list[str]) -> bool:
     return len(numbers) > 1 and "" not in fields and all(low < high for low, high in pairwise(numbers))
 
 
-@register("csv", [".csv"], takes=["standard input"], feature_options=["columns"])
-def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Open a table of numbers separated by commas."""
-    return Table(path, ",", header, table)
+@register("csv", [".csv", ".csv.gz"], takes=["standard input"], feature_options=SHAPING)
+def comma_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
+    """Open a table of numbers separated by commas, or the ratings in it."""
+    return rows_or_ratings(partial(Table, path, ",", header), table, rating)
 
 
-@register("tsv", [".tsv"], takes=["standard input"], feature_options=["columns"])
-def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Open a table of numbers separated by tabs."""
-    return Table(path, "\t", header, table)
+@register("tsv", [".tsv", ".tsv.gz"], takes=["standard input"], feature_options=SHAPING)
+def tab_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
+    """Open a table of numbers separated by tabs, or the ratings in it."""
+    return rows_or_ratings(partial(Table, path, "\t", header), table, rating)
 
 
 class Csv(Lines, suffixes=[".csv"]):
@@ -263,9 +265,13 @@ class Csv(Lines, suffixes=[".csv"]):
 
     def _quoted(self, text: str) -> str:
         text = str(text)
-        if self.heading.safe and text.startswith(FORMULAS):
-            text = "'" + text
+        text = not_computed(text) if self.heading.safe else text
         return '"' + text.replace('"', '""') + '"' if set(text) & {self.delimiter, '"', "\n", "\r"} else text
+
+
+def not_computed(text: str) -> str:
+    """Return a text that spreadsheets take for a text, whatever it begins with."""
+    return "'" + text if text.startswith(FORMULAS) else text
 
 
 class Tsv(Csv, suffixes=[".tsv"]):

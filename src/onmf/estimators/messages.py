@@ -23,6 +23,9 @@ NOTHING_IMPLICIT = (
 )
 
 
+NOTHING_IN_THEM = "have no entry above zero, so that their proportions are NaN; texts: no word that the model knows"
+
+
 class UnsolvedWarning(ConvergenceWarning):
     """Coefficients of ``unsolved`` samples are not precise."""
 

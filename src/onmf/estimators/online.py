@@ -18,11 +18,13 @@ from onmf import learner, methods
 from onmf._support import threads
 from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
-from onmf.data import Batches, Rows, Source, Spec
+from onmf.data import Batches, Rows, Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.data.pipes import ended_by_interrupts
+from onmf.data.text import are_texts
+from onmf.data.tools import with_columns, with_features
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
 from onmf.divergences import Divergence
@@ -31,6 +33,7 @@ from onmf.estimators.base import NMF, is_distributed
 from onmf.estimators.messages import warn_of_too_many, warn_raised
 from onmf.estimators.streaming import partitions_of, require_no_weights
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner.growth import grown, may_grow, next_features
 from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.settings import ONLINE
@@ -113,6 +116,13 @@ class OnlineNMF(NMF):
     reservoir : int, default 0
         For streams in temporal order: how many samples are remembered, drawn evenly from all seen; three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
+    features : {"auto", "fixed", "grow"}, default "auto"
+        Whether learning that continues (``partial_fit``, ``resume_from``) adds features that the model does not have,
+        by their names: "grow" does, "fixed" raises an error, or leaves unknown words out; "auto" adds words of texts
+        where the method can. A new feature begins with its share of the batch, as if no sample before had had it;
+        columns that are gone count as zeros or, with ``missing="nan"``, as missing.
+    max_features : int, default 20000
+        The most that a model grows to. Under ``forgetting``, features that next to nothing is left of make room.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
         ``onmf.coefficients.base``.
@@ -176,6 +186,8 @@ class OnlineNMF(NMF):
     shuffle: bool = True
     scale: str = "mean"
     reservoir: int = 0
+    features: str = "auto"
+    max_features: int = 20_000
     on_error: str = "raise"
     shards: int | None = None
     device: str | None = None
@@ -216,6 +228,8 @@ class OnlineNMF(NMF):
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source`` or iterator of batches.
 
+        A list of texts is read as ``onmf.data.texts`` does, into counts of words.
+
         From an AnnData object it learns ``adata.X``, with the names of the genes; pass a layer as
         ``adata.layers[...]``. A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's
         workers, in rounds.
@@ -255,7 +269,18 @@ class OnlineNMF(NMF):
         same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
         if not same_data:
             begun = _learned_by(resume_from, recipe.divergence)
+        grows = False
+        if begun is not None and resume_from is not None:
+            grows = may_grow(recipe, begun, self.features, is_distributed(X))
+        if are_texts(X):
+            like = None if begun is None else begun.source or Spec(names=begun.features.names)
+            X = texts(X, like, grows and not same_data)
         source, features = self._source(X, weights, recipe.device)
+        if begun is not None and grows and isinstance(source, Source) and features.names is not None:
+            features = begun.features if same_data else next_features(begun, features, self.max_features)
+            source = with_features(source, features.names or (), np.nan if begun.masked else 0.0)
+        elif begun is not None and not same_data:
+            require_same_features(features, begun.features, "the input", cure=cure_by_like(source, begun.source))
         if begun is not None:
             begun = _resumed(recipe, begun, same_data, source, features)
         else:
@@ -327,7 +352,7 @@ class OnlineNMF(NMF):
     def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> None:
         rows, first = given_rows(weights[0]), begun is None
         try:
-            batch, features = self._batch(X, weights, recipe.device, begun)
+            batch, features = self._batch(X, weights, recipe, begun)
         except ValueError as error:
             if first or self.on_error == "raise":
                 raise
@@ -339,6 +364,9 @@ class OnlineNMF(NMF):
                 require_valid_entries(host, rows, features.names)
                 warn_of_too_many(self.n_components, features.number, vars(self))
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
+                begun = replace(begun, source=Spec("text", {"ngrams": 1}, features.names) if are_texts(X) else None)
+            else:
+                begun = grown(begun, features, batch)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
             if self.on_error == "raise":
@@ -389,6 +417,9 @@ class OnlineNMF(NMF):
         if found is not None and all(map(operator.is_, given, found.given)):
             return found
         self._check_settings()
+        if not isinstance(self.features, str) or self.features not in ("auto", "fixed", "grow"):
+            raise ValueError(f"features must be 'auto', 'fixed' or 'grow', got {self.features!r}.")
+        require_whole(1, max_features=self.max_features)
         if self.shards is not None:
             require_whole(1, shards=self.shards)
         settings = dict(zip(NAMES, given, strict=True)) | {"device": self._device()}
@@ -428,18 +459,26 @@ class OnlineNMF(NMF):
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
             require_valid_entries(X, given_rows(weights[0]), features.names)
-        return Rows(X), features
+        rows = Rows(X)
+        rows.feature_names = None if features.names is None else list(features.names)
+        return rows, features
 
-    def _batch(self, X: Any, weights: Weights, device: str | None, begun: Learned | None) -> tuple[Samples, Features]:
-        """Return one batch to learn from, a tensor on the named device, and its features."""
+    def _batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> tuple[Samples, Features]:
+        """Return one batch to learn from, a tensor on the device, and its features."""
+        device, grows = recipe.device, begun is not None and may_grow(recipe, begun, self.features)
         if is_tensor(X):
             require_samples(X, device, None if begun is None else begun.state.W.shape[1])
             if device is not None and self._can_stay_on_device(weights):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
                 return Samples(batch), Features(X.shape[1])
             X = as_array(X)
-        X, features = self._validated(X, reset=begun is None)
+        X, features = self._validated(X, reset=begun is None or grows, grow=grows)
         samples = weighted(X, *weights, self.implicit)
+        if begun is not None and grows and features.names is not None:
+            found, features = features.names, next_features(begun, features, self.max_features)
+            samples = with_columns(as_samples(samples), found, features.names or (), np.nan if begun.masked else 0.0)
+        elif grows and begun is not None:
+            require_same_features(features, begun.features)
         return as_samples(samples, self.missing, self.implicit, learning=True), features
 
     def _can_stay_on_device(self, weights: Weights) -> bool:
@@ -481,7 +520,6 @@ def _resumed(
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
-        require_same_features(features, learned.features, "the input", cure=cure_by_like(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
     learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)

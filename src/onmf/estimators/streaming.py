@@ -22,7 +22,7 @@ from onmf.data.in_memory import count_rows
 from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.distributed import Partitions
 from onmf.distributed.partitions import DaskData, Raw
-from onmf.estimators.inference import BLOCK, Inference
+from onmf.estimators.inference import BLOCK, Inference, on_host
 from onmf.insight.topics import Coherence
 from onmf.learner import SkippedLog, Usage
 from onmf.learner.learned import proportions
@@ -51,6 +51,20 @@ def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
     samples = as_samples(X, model.missing, model.implicit)
     require_valid_entries(samples, rows, model._fitted.features.names)
     return model._inference().coefficients(samples)
+
+
+def share_rows(model: NMF, rows: Any, X: Any) -> Array:
+    """Return the proportions of rows that were read: NaN where all entries are zero, or missing."""
+    samples = as_samples(X, model.missing, model.implicit)
+    return shares_of(model, samples, solve_rows(model, rows, samples))
+
+
+def shares_of(model: NMF, X: Any, H: Array) -> Array:
+    """Return the proportions of samples, or of a tensor, with coefficients H: a share of nothing is NaN."""
+    shares = proportions(H, model.components_)
+    if not model._fitted.shares:  # which a sample of zeros has, too
+        shares[np.asarray(on_host(X.sum(axis=1))) == 0] = np.nan
+    return shares
 
 
 def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
@@ -262,7 +276,8 @@ class PicklableModel:
 
     def proportions(self, raw: Raw) -> Array:
         """Return the share of every component in the fits of a partition."""
-        return proportions(self.coefficients(raw), self.model.components_)
+        X = as_floats(native(raw.batch))
+        return shares_of(self.model, as_samples(X, self.model.missing, self.model.implicit), self.coefficients(raw))
 
     def fit(self, raw: Raw) -> Array:
         """Return H @ W of a partition of coefficients."""

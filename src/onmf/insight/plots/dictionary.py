@@ -77,16 +77,16 @@ def components(
     return drawing.mosaic(ax, drawing.as_pictures(W, picture), cmap=cmap)
 
 
-def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "weight") -> Any:
+def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") -> Any:
     """Draw the leading words (genes, items: named features) of every topic, and return the Axes.
 
-    They lead by weight, lift or specificity, as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
+    They lead by relevance, weight, ..., as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
     have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
     are rows of a table, shaded by weight.
     """
     if hasattr(model, "top_features"):
         return bars(ax, model.top_features(n_words, by), n_words, title="topic")
-    if by != "weight":
+    if by not in ("relevance", "weight"):
         raise ValueError(f"by={by!r} needs a fitted model; words of a matrix are shown by weight.")
     return bars(ax, leading_features(components_of(model), n_words, names_of(model)), n_words, title="topic")
 
