@@ -166,6 +166,19 @@ def test_two_instruments_are_heard_apart(model: OnlineNMF, place: Path) -> None:
     np.testing.assert_allclose(parts[:4].sum(axis=0), found[0], atol=1e-12)
 
 
+def test_what_is_heard_as_the_difference_of_two_channels_alone_is_learnt(tmp_path: Path) -> None:
+    """Left is the string and the pipe, right the string less the pipe: their mean is the string alone."""
+    string, pipe = instruments()
+    soundfile.write(tmp_path / "wide.wav", np.stack([string + pipe, string - pipe], axis=1), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "pipe.wav", np.stack([pipe, -pipe], axis=1), RATE, subtype="FLOAT")
+    pipes = quietly(OnlineNMF(2, divergence="is", random_state=0), open_source(tmp_path / "pipe.wav?window=512"))
+    wide = open_source(tmp_path / "wide.wav?window=512")
+    model = OnlineNMF(6, divergence="is", fixed=pipes.components_, max_passes=10, random_state=0)
+    sound = soundfile.read(tmp_path / "wide.wav")[0]
+    found = separate(quietly(model, wide), sound, RATE, groups="fixed")
+    assert ratio(pipe, found[0, :, 0]) > 8
+
+
 def test_groups_are_sums_of_parts_and_the_rest_is_one_more(model: OnlineNMF) -> None:
     sound = np.random.default_rng(5).normal(size=3000)
     parts = separate(model, sound, RATE)

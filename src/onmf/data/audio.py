@@ -16,7 +16,7 @@ SUFFIXES = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".mp3", ".opus")
 
 
 class Spectrogram(Sequential):
-    """Frames of ``window`` samples, ``hop`` apart, under a Hann window; channels are averaged first.
+    """Frames of ``window`` samples, ``hop`` apart, under a Hann window: the mean of the channels' powers.
 
     Several recordings, all of one sample rate, follow each other; no frame reaches from one into the next.
     """
@@ -46,8 +46,8 @@ class Spectrogram(Sequential):
         self.n_samples = sum(self.rows_in.values())
         if not self.n_samples:
             raise SourceError(f"{paths[0]} is shorter than one window of {window} samples; give a smaller window.")
-        # Of a frame: it is cut out, shaped, transformed and squared, and its frequencies have names.
-        self.row_bytes = 64 * window + 16 * hop * channels
+        # Of a frame: its samples are read, cut out, shaped, transformed and squared; its frequencies have names.
+        self.row_bytes = 64 * window + 16 * window * channels
         self.fitting(1)
         self.feature_names = frequencies(rate, window)
 
@@ -68,17 +68,19 @@ class Spectrogram(Sequential):
 
         shape = get_window("hann", self.window)
         wanted = (size - 1) * self.hop + self.window
-        sound, found = np.empty(0), 0
+        found = 0
         with opened(path) as file:
+            channels = range(file.channels)  # added up one by one, as some may cancel in the mean of their samples
+            sound = np.empty((0, len(channels)))
             while True:
                 with reading(path, "to the end"):
                     block = file.read(wanted - len(sound), always_2d=True)
-                sound = np.concatenate([sound, block.mean(axis=1)])
+                sound = np.concatenate([sound, block])
                 if len(sound) < self.window:
                     break
-                frames = np.lib.stride_tricks.sliding_window_view(sound, self.window)[:: self.hop]
+                frames = np.lib.stride_tricks.sliding_window_view(sound, self.window, axis=0)[:: self.hop]
                 found += len(frames)
-                yield np.square(np.abs(scipy.fft.rfft(frames * shape, axis=1)))
+                yield sum(np.square(np.abs(scipy.fft.rfft(frames[:, c] * shape))) for c in channels) / len(channels)
                 sound = sound[len(frames) * self.hop :]
         if found < self.rows_in[path]:
             raise SourceError(f"{path} ends after {found} frames, but its header announced {self.rows_in[path]}.")
