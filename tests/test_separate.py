@@ -307,6 +307,35 @@ def test_fixed_components_against_the_others_and_other_formats_in(place: Path, t
         np.testing.assert_allclose(sum(found.values()), soundfile.read(tmp_path / name)[0], atol=1e-6)
 
 
+def test_instruments_learnt_alone_come_apart_by_their_origin(tmp_path: Path) -> None:
+    """Learnt from the first halves of two songs, which have the same notes in another order, heard in the second."""
+    strings = [note(pitch, 0.5, 2.0, odd=False) for pitch in (262, 330, 392, 330, 392, 330, 262, 392)]
+    pipes = [np.append(note(pitch, 0.9, 0.0, odd=True), np.zeros(RATE // 10)) for pitch in (294, 440, 440, 294)]
+    alone, half = np.stack([np.concatenate(strings), 0.3 * np.concatenate(pipes)]), 2 * RATE
+    for name, sound in zip(("string", "pipe"), alone, strict=True):
+        soundfile.write(tmp_path / f"{name}.wav", sound[:half], RATE, subtype="DOUBLE")
+        learn(tmp_path / name, f"{tmp_path / name}.wav?window=512&hop=256", "-k", 4)
+    soundfile.write(tmp_path / "both.wav", alone[:, half:].sum(axis=0), RATE, subtype="DOUBLE")
+    learn(tmp_path / "m", tmp_path / "both.wav", "-k", 8, "--fixed", tmp_path / "string", "--fixed", tmp_path / "pipe")
+    groups = "--group", tmp_path / "pipe", "--group", tmp_path / "string"
+    result = command(tmp_path / "m", tmp_path / "both.wav", *groups, "-o", tmp_path / "parts", "--json")
+    assert result.exit_code == 0, result.output
+    assert [part["components"] for part in json.loads(result.stdout)["parts"]] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    found = written(tmp_path / "parts")
+    assert list(found) == ["group-0.wav", "group-1.wav"]
+    assert ratio(alone[1, half:], found["group-0.wav"]) > 8
+    assert ratio(alone[0, half:], found["group-1.wav"]) > 8
+    result = command(tmp_path / "string", tmp_path / "both.wav", *groups, "-o", tmp_path / "none")
+    assert (result.exit_code, "the model does not have its components; learn it with --fixed" in " ".join(result.output.split())) == (2, True)
+
+
+def learn(out: Path, *arguments: object) -> None:
+    settings = "--divergence", "is", "--passes", "10", "--seed", "0", "--out", out
+    with pytest.warns(onmf.DomainWarning):
+        result = CliRunner().invoke(cli.app, ["fit", *map(str, (*arguments, *settings))])
+    assert result.exit_code == 0, result.output
+
+
 def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "x.wav", np.linspace(-0.5, 0.5, 100), RATE, subtype="DOUBLE")
     assert command(place / "m", tmp_path / "x.wav", "-o", tmp_path / "parts").exit_code == 0
