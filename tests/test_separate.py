@@ -326,7 +326,10 @@ def test_instruments_learnt_alone_come_apart_by_their_origin(tmp_path: Path) -> 
     assert ratio(alone[1, half:], found["group-0.wav"]) > 8
     assert ratio(alone[0, half:], found["group-1.wav"]) > 8
     result = command(tmp_path / "string", tmp_path / "both.wav", *groups, "-o", tmp_path / "none")
-    assert (result.exit_code, "the model does not have its components; learn it with --fixed" in " ".join(result.output.split())) == (2, True)
+    assert (
+        result.exit_code,
+        "the model does not have its components; learn it with --fixed" in " ".join(result.output.split()),
+    ) == (2, True)
 
 
 def learn(out: Path, *arguments: object) -> None:

@@ -201,7 +201,8 @@ def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed
     """Raise the error that ``fit`` would raise about the settings, before data are opened and anything is announced."""
     if fixed:  # the data may have their features in another order
         if len(widths := {each.n_features_in_ for each in fixed}) > 1:
-            fail(f"the models of --fixed have {' and '.join(map(str, sorted(widths)))} features; learn all from like data.")
+            both = " and ".join(map(str, sorted(widths)))
+            fail(f"the models of --fixed have {both} features; learn all from like data.")
         model.set_params(fixed=np.concatenate([each.components_ for each in fixed]))
     recipe = model._configured().recipe
     if previous is not None and not fixed and previous._learned is not None:

@@ -128,12 +128,13 @@ def _taken_from(origin: str, model: onmf.OnlineNMF) -> list[int]:
     from onmf.insight.separation import n_fixed
 
     W, theirs = model.components_[: n_fixed(model)], onmf.load(origin).components_
-    if len(W) and W.shape[1] == theirs.shape[1]:
-        # The model has them in the precision of its data.
-        same = np.array([np.isclose(w, theirs, rtol=1e-6, atol=0).all(axis=1) for w in W])
-        if same.any(axis=0).all():
-            return np.flatnonzero(same.any(axis=1)).tolist()
-    fail(f"--group {origin}: the model does not have its components; learn it with --fixed {origin}.")
+    alike = theirs if W.shape[1] == theirs.shape[1] else theirs[:0]
+    # The model has them in the precision of its data.
+    same = np.array([np.isclose(w, alike, rtol=1e-6, atol=0).all(axis=1) for w in W])
+    if not same.size or not same.any(axis=0).all():
+        fail(f"--group {origin}: the model does not have its components; learn it with --fixed {origin}.")
+    found: list[int] = np.flatnonzero(same.any(axis=1)).tolist()
+    return found
 
 
 def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:
