@@ -32,14 +32,13 @@ class Spectrogram(Sequential):
         self.where, self.window, self.hop = paths[0], window, hop
         self.chosen = {"hop": hop}
         self.rows_in = dict.fromkeys(paths, 0)
-        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read, reported when they are reached
         rate, channels, margin = resampled_to or 0, 0, 0
         for path in paths:
             try:
                 with opened(path) as file:
                     found, length, channels = file.samplerate, file.frames, max(channels, file.channels)
             except SourceError as error:
-                self.bad[path] = error
+                self.bad[path] = error  # reported when it is reached
                 continue
             rate = rate or found
             if found != rate and resampled_to is None:

@@ -1,6 +1,7 @@
 """Standard input, FIFOs and other devices, read once from front to back: their lines, bytes, and format."""
 
 import csv
+import gzip
 import io
 import json
 import logging
@@ -59,10 +60,12 @@ def name_of(path: Path) -> str:
 def lines(path: Path, most: int) -> Iterator[str]:
     """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them.
 
-    Of a line that is longer than ``most`` characters, only the beginning comes, which is longer than that by one.
+    A file whose name ends in .gz is decompressed. Of a line that is longer than ``most`` characters, only the beginning
+    comes, which is longer than that by one.
     """
     if str(path) != "-":
-        with path.open(encoding="utf-8-sig", errors=KEPT) as file:
+        packed = path.suffix.lower() == ".gz"
+        with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", errors=KEPT) as file:
             found = _cut(file, most)
             yield from _of_8_bits(str(path), until_interrupted(found) if is_pipe(path) else found)
         return
@@ -78,6 +81,42 @@ def _cut(file: TextIO, most: int) -> Iterator[str]:
         yield line
         while len(line) > most and line[-1] != "\n":
             line = file.readline(most + 1)
+
+
+class LineCount:
+    """How much of a pipe has come, in lines or, of arrays, in rows; what names columns is not counted."""
+
+    def __init__(self) -> None:
+        self.samples = self.passed = 0  # passed: lines without a sample that come before samples that were learnt from
+        self.blank: dict[int, int] = {}  # the others, by the number of samples before them
+        self.half: bool | None = None  # did it end within a line? None: it has not ended
+
+    def counted(self, found: Iterator[str], holds_sample: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the lines that hold a sample."""
+        line = "\n"
+        for line in found:
+            if holds_sample(line):
+                self.samples += 1
+                yield line
+            else:
+                self.blank[self.samples] = self.blank.get(self.samples, 0) + 1
+        self.half = line[-1] != "\n"
+
+    def leave_out_first(self) -> None:
+        """Count from the line after the first, which names the columns."""
+        self.samples -= 1
+        self.blank = {before - 1: number for before, number in self.blank.items() if before}
+
+    @property
+    def all(self) -> int:
+        """The lines that have come, once the pipe has ended; half a line is not one."""
+        return 0 if self.half is None else self.samples + self.passed + sum(self.blank.values()) - self.half
+
+    def up_to(self, row: int) -> int:
+        """Return how many lines end with the sample of this number; those asked for ascend."""
+        for before in [each for each in list(self.blank) if each <= row]:
+            self.passed += self.blank.pop(before)
+        return row + 1 + self.passed
 
 
 def some(found: Iterator[Item], size: int, most: int, length: Callable[[Item], int]) -> list[Item]:

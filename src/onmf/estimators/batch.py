@@ -19,7 +19,7 @@ from onmf.data.inputs import require_same_features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
-from onmf.estimators.messages import warn_raised
+from onmf.estimators.messages import warn_of_too_many, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Recipe, Usage, begin
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.learner.update import learn_batch
@@ -161,6 +161,7 @@ class BatchNMF(NMF):
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._as_samples(X, features, sample_weight, weights)
+        warn_of_too_many(self.n_components, features.number, vars(self))
         divergence = divergences.get(self.divergence)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
         divergence = divergence.for_data(units.mean, X.shape[1])
