@@ -203,7 +203,7 @@ class RowWriter:
             started, done, named, output = time.perf_counter(), 0, False, None
             try:
                 for numbers, found in rows_made(self._note if self.skip else None):
-                    rows = source.labels(numbers)
+                    rows: Any = source.labels(numbers)
                     if output is None:
                         named = rows.dtype == object
                         output = stack.enter_context(closing(self.kind(place, self._heading(named, found.dtype))))
