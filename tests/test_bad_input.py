@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "complex": (EXTRA + 1j, "omplex"),
     "ragged": ([[1, 2], [3]], "inhomogeneous"),
     "None": (None, "2D"),
-    "all zeros": (np.zeros((3, F)), "The first batch is all zeros"),
+    "all zeros": (np.zeros((3, F)), "The samples are all zeros"),
     "a text": ("x.csv", "open_source"),
 }
 

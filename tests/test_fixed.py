@@ -394,3 +394,23 @@ def test_an_array_with_other_features_and_a_fixed_file_as_output_raise_an_error(
 def test_a_source_whose_components_are_known_is_heard_six_decibels_better(divergence: str) -> None:
     mixed = planted_mixture(seed=0, frames=600)
     assert mixed.ratio(share_of_known(mixed, divergence)) > mixed.ratio_before + 6
+
+
+def test_the_components_of_several_model_files_add_up(notes: Path, rng: np.random.Generator) -> None:
+    _, W = planted(rng)
+    names = [f"f{i}" for i in range(F)]
+    alone = pd.DataFrame(rng.gamma(1.0, 1.0, (300, 1)) @ W[2:3] + 1e-3, columns=names)
+    alone.to_csv(notes / "other.csv", index=False)
+    assert invoke("fit", notes / "other.csv", "-k", 1, "-o", notes / "third")[0] == 0
+    given = "--fixed", notes / "notes", "--fixed", notes / "third"
+    status, said = invoke("fit", notes / "mixture.csv", "-k", 3, *given, "-o", notes / "all")
+    assert status == 0, said
+    W = np.concatenate([load(notes / name).components_ for name in ("notes", "third")])
+    np.testing.assert_array_equal(load(notes / "all").components_, W)
+    status, said = invoke("fit", notes / "mixture.csv", "-k", 2, *given, "-o", notes / "few")
+    assert (status, "fixed has 3 components, and n_components=2 includes them" in said) == (1, True)
+    alone.iloc[:, 1:].to_csv(notes / "other.csv", index=False)
+    assert invoke("fit", notes / "other.csv", "-k", 1, "-o", notes / "narrow")[0] == 0
+    given = "--fixed", notes / "notes", "--fixed", notes / "narrow"
+    status, said = invoke("fit", notes / "mixture.csv", "-k", 4, *given, "-o", notes / "all")
+    assert (status, "the models of --fixed have 11 and 12 features" in said) == (2, True)

@@ -310,9 +310,20 @@ def test_a_long_silence_changes_nothing(
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_learning_begins_after_batches_of_zeros_as_if_they_were_not_there(name: str, rng: np.random.Generator) -> None:
+    X, settings = data(120, rng), {"batch_size": 40, "shuffle": False}
+    for zeros in (np.zeros((80, F)), scipy.sparse.csr_matrix((80, F))):
+        after = scipy.sparse.vstack([zeros, X]).tocsr() if scipy.sparse.issparse(zeros) else np.vstack([zeros, X])
+        same = scipy.sparse.csr_matrix(X) if scipy.sparse.issparse(zeros) else X
+        model = quick(name, usual(name), **settings).fit(after)
+        np.testing.assert_array_equal(model.components_, quick(name, usual(name), **settings).fit(same).components_)
+        assert (model.n_samples_seen_, model.n_skipped_) == (120, 0)
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_a_first_batch_of_zeros_is_refused_by_name(name: str) -> None:
     for V in (np.zeros((5, F)), scipy.sparse.csr_matrix((5, F))):
-        with pytest.raises(DataError, match="The first batch is all zeros"):
+        with pytest.raises(DataError, match="The samples are all zeros"):
             quick(name, usual(name)).partial_fit(V)
 
 

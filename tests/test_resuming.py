@@ -109,6 +109,15 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
 # Without reading everything again
 
 
+def test_a_run_that_began_after_zeros_resumes_bit_for_bit(tmp_path: Path) -> None:
+    data, settings = np.vstack([np.zeros((90, 6)), X[:400]]), FIXED | {"max_passes": 2, "shuffle": False}
+    whole = OnlineNMF(**settings).fit(data)
+    for batches in (1, 9, 12):
+        run = tmp_path / str(batches)
+        cut_short(data, run, batches, **settings)
+        require_same_learning(resumed(data, run, **settings), whole)
+
+
 @pytest.mark.parametrize(("stored", "settings"), spread(STORED, [FIXED, GROWING], 2))
 def test_the_time_to_resume_does_not_depend_on_how_far_the_run_was(
     stored: Callable[[Path], Any], settings: dict[str, Any], tmp_path: Path, grown: None

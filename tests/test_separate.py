@@ -166,6 +166,19 @@ def test_two_instruments_are_heard_apart(model: OnlineNMF, place: Path) -> None:
     np.testing.assert_allclose(parts[:4].sum(axis=0), found[0], atol=1e-12)
 
 
+def test_what_is_heard_as_the_difference_of_two_channels_alone_is_learnt(tmp_path: Path) -> None:
+    """Left is the string and the pipe, right the string less the pipe: their mean is the string alone."""
+    string, pipe = instruments()
+    soundfile.write(tmp_path / "wide.wav", np.stack([string + pipe, string - pipe], axis=1), RATE, subtype="FLOAT")
+    soundfile.write(tmp_path / "pipe.wav", np.stack([pipe, -pipe], axis=1), RATE, subtype="FLOAT")
+    pipes = quietly(OnlineNMF(2, divergence="is", random_state=0), open_source(tmp_path / "pipe.wav?window=512"))
+    wide = open_source(tmp_path / "wide.wav?window=512")
+    model = OnlineNMF(6, divergence="is", fixed=pipes.components_, max_passes=10, random_state=0)
+    sound = soundfile.read(tmp_path / "wide.wav")[0]
+    found = separate(quietly(model, wide), sound, RATE, groups="fixed")
+    assert ratio(pipe, found[0, :, 0]) > 8
+
+
 def test_groups_are_sums_of_parts_and_the_rest_is_one_more(model: OnlineNMF) -> None:
     sound = np.random.default_rng(5).normal(size=3000)
     parts = separate(model, sound, RATE)
@@ -292,6 +305,38 @@ def test_fixed_components_against_the_others_and_other_formats_in(place: Path, t
         found = written(tmp_path / "parts")
         assert list(found) == ["fixed.wav", "others.wav"]
         np.testing.assert_allclose(sum(found.values()), soundfile.read(tmp_path / name)[0], atol=1e-6)
+
+
+def test_instruments_learnt_alone_come_apart_by_their_origin(tmp_path: Path) -> None:
+    """Learnt from the first halves of two songs, which have the same notes in another order, heard in the second."""
+    strings = [note(pitch, 0.5, 2.0, odd=False) for pitch in (262, 330, 392, 330, 392, 330, 262, 392)]
+    pipes = [np.append(note(pitch, 0.9, 0.0, odd=True), np.zeros(RATE // 10)) for pitch in (294, 440, 440, 294)]
+    alone, half = np.stack([np.concatenate(strings), 0.3 * np.concatenate(pipes)]), 2 * RATE
+    for name, sound in zip(("string", "pipe"), alone, strict=True):
+        soundfile.write(tmp_path / f"{name}.wav", sound[:half], RATE, subtype="DOUBLE")
+        learn(tmp_path / name, f"{tmp_path / name}.wav?window=512&hop=256", "-k", 4)
+    soundfile.write(tmp_path / "both.wav", alone[:, half:].sum(axis=0), RATE, subtype="DOUBLE")
+    learn(tmp_path / "m", tmp_path / "both.wav", "-k", 8, "--fixed", tmp_path / "string", "--fixed", tmp_path / "pipe")
+    groups = "--group", tmp_path / "pipe", "--group", tmp_path / "string"
+    result = command(tmp_path / "m", tmp_path / "both.wav", *groups, "-o", tmp_path / "parts", "--json")
+    assert result.exit_code == 0, result.output
+    assert [part["components"] for part in json.loads(result.stdout)["parts"]] == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    found = written(tmp_path / "parts")
+    assert list(found) == ["group-0.wav", "group-1.wav"]
+    assert ratio(alone[1, half:], found["group-0.wav"]) > 8
+    assert ratio(alone[0, half:], found["group-1.wav"]) > 8
+    result = command(tmp_path / "string", tmp_path / "both.wav", *groups, "-o", tmp_path / "none")
+    assert (
+        result.exit_code,
+        "the model does not have its components; learn it with --fixed" in " ".join(result.output.split()),
+    ) == (2, True)
+
+
+def learn(out: Path, *arguments: object) -> None:
+    settings = "--divergence", "is", "--passes", "10", "--seed", "0", "--out", out
+    with pytest.warns(onmf.DomainWarning):
+        result = CliRunner().invoke(cli.app, ["fit", *map(str, (*arguments, *settings))])
+    assert result.exit_code == 0, result.output
 
 
 def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_path: Path) -> None:

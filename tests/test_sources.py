@@ -113,12 +113,14 @@ def write_sound(folder: Path, channels: int = 1) -> np.ndarray:
     soundfile = pytest.importorskip("soundfile")
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (5000, channels))
     soundfile.write(folder / "x.wav", sound, 8000, subtype="DOUBLE")
-    return sound.mean(axis=1)
+    return sound
 
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize(("window", "hop"), [(256, 128), (256, 256), (100, 30)])
-def test_a_recording_becomes_its_power_spectrogram(window: int, hop: int, channels: int, tmp_path: Path) -> None:
+def test_a_recording_becomes_the_mean_of_its_channels_power_spectrograms(
+    window: int, hop: int, channels: int, tmp_path: Path
+) -> None:
     from scipy.signal import get_window
 
     sound = write_sound(tmp_path, channels)
@@ -128,10 +130,57 @@ def test_a_recording_becomes_its_power_spectrogram(window: int, hop: int, channe
     found = whole(source, 7)
     assert found.shape == (n, window // 2 + 1)
     for frame in (0, 1, n - 1):
-        part = sound[frame * hop : frame * hop + window] * get_window("hann", window)
-        np.testing.assert_allclose(found[frame], np.abs(np.fft.rfft(part)) ** 2, rtol=1e-9, atol=1e-12)
+        part = sound[frame * hop : frame * hop + window] * get_window("hann", window)[:, None]
+        expected = (np.abs(np.fft.rfft(part, axis=0)) ** 2).mean(axis=1)
+        np.testing.assert_allclose(found[frame], expected, rtol=1e-9, atol=1e-12)
     assert source.feature_names is not None
     assert source.feature_names[1] == f"{8000 / window:.6g} Hz"
+
+
+@pytest.mark.parametrize("rate", [4000, 11025, 8000, 7001])
+def test_a_rate_resamples_a_recording_block_by_block(rate: int, tmp_path: Path) -> None:
+    from scipy.signal import resample_poly
+
+    soundfile = pytest.importorskip("soundfile")
+    sound = write_sound(tmp_path, 2)
+    soundfile.write(tmp_path / "y.wav", resample_poly(sound, rate, 8000), rate, subtype="DOUBLE")
+    expected = open_source(f"{tmp_path}/y.wav?window=64")
+    source = open_source(f"{tmp_path}/x.wav?window=64&rate={rate}")
+    assert (source.feature_names, source.n_samples) == (expected.feature_names, expected.n_samples)
+    for size in (3, 1000):
+        np.testing.assert_allclose(whole(source, size), whole(expected), rtol=1e-6, atol=1e-9)
+
+
+def test_a_table_of_coefficients_has_the_times_of_the_frames_and_a_wrong_rate_says_so(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from onmf.cli import main as cli
+
+    soundfile = pytest.importorskip("soundfile")
+    (tmp_path / "songs").mkdir()
+    for name, length in (("a", 300), ("b", 500)):
+        sound = np.random.default_rng(0).uniform(-0.5, 0.5, length)
+        soundfile.write(tmp_path / "songs" / f"{name}.wav", sound, 8000)
+    songs, model = f"audio:{tmp_path / 'songs'}", str(tmp_path / "m")
+
+    def command(*arguments: str) -> Any:
+        return CliRunner().invoke(cli.app, list(arguments))
+
+    assert command("fit", f"{songs}?window=200", "-k", "2", "-o", model).exit_code == 0
+    result = command("transform", model, songs, "-o", str(tmp_path / "h.csv"))
+    assert result.exit_code == 0, result.output
+    lines = (tmp_path / "h.csv").read_text().splitlines()
+    assert lines[0].split(",")[0] == "seconds"
+    assert [float(line.split(",")[0]) for line in lines[1:]] == [0.0, 0.0125, 0.0, 0.0125, 0.025, 0.0375]
+    soundfile.write(tmp_path / "fast.wav", sound, 16000)
+    for given in ("", "?rate=9000"):
+        result = command("transform", model, f"{tmp_path / 'fast.wav'}{given}", "-o", str(tmp_path / "no.csv"))
+        told = " ".join(f"{result.output} {result.exception}".split())
+        rate = given.removeprefix("?rate=") or "16000"
+        assert f"fast.wav has {rate} samples per second, but the model was learnt at 8000 samples" in told
+        assert "add rate=8000" in told
+    result = command("transform", model, f"{tmp_path / 'fast.wav'}?rate=8000", "-o", str(tmp_path / "yes.csv"))
+    assert result.exit_code == 0, result.output
 
 
 def test_bad_recordings_are_named(tmp_path: Path) -> None:
@@ -142,6 +191,8 @@ def test_bad_recordings_are_named(tmp_path: Path) -> None:
         (f"{tmp_path}/x.wav?window=9000", "shorter than one window of 9000 samples; give a smaller window"),
         (f"{tmp_path}/x.wav?window=100&hop=200", "hop from 1 to the window"),
         (f"{tmp_path}/x.wav?window=ten", "must be a whole number"),
+        (f"{tmp_path}/x.wav?rate=0", "the rate must be at least one sample per second"),
+        (f"{tmp_path}/x.wav?rate=1000003", "has too little in common with rate=1000003"),
     ):
         with pytest.raises(SourceError, match=words):
             open_source(name)
@@ -158,7 +209,7 @@ def test_recordings_of_a_folder_follow_each_other(tmp_path: Path) -> None:
     np.testing.assert_allclose(both, np.concatenate(parts))
     assert open_source(f"audio:{tmp_path}/*/?.wav?window=64").n_samples == len(both)
     soundfile.write(tmp_path / "songs" / "c.wav", sound, 16000)
-    with pytest.raises(SourceError, match="resample one of them"):
+    with pytest.raises(SourceError, match="resample them"):
         open_source(f"audio:{tmp_path}/songs")
 
 

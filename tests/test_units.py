@@ -202,7 +202,7 @@ def test_entries_that_vanish_in_the_new_units_are_raised_too(dtype: type) -> Non
 
 @pytest.mark.parametrize("clip", [None, (0.0, 5.0)])
 def test_an_all_zero_first_batch_raises_an_error(clip: tuple[float, float] | None) -> None:
-    with pytest.raises(DataError, match=r"The first batch is all zeros.*begin with a batch that has positive entries"):
+    with pytest.raises(DataError, match=r"The samples are all zeros.*begin with some that have positive entries"):
         first_batch(np.zeros((4, 3)), clip, rescale=True)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import numpy as np
 import typer
 
 import onmf
@@ -44,6 +45,7 @@ EXAMPLES = (
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
     "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
+    "`onmf fit mixture.flac -k 10 --divergence is --fixed piano.safetensors --fixed voice.safetensors --out both`\n\n"
     "`onmf fit spectra.npy --method paper --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
     "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
     "`onmf fit parquet:counts --dask tcp://10.0.0.1:8786 --checkpoint run.safetensors --out model.safetensors`\n\n"
@@ -101,8 +103,8 @@ def fit(
     those in fewer than five texts and max_df=0.5 those in more than half of them.
     """
     place, path = OutputTarget(out, as_json), path_of(data)
-    rewinds, fixed = not is_pipe(path), settings.pop("fixed")
-    place.require_writable(path, fixed)
+    rewinds, fixed = not is_pipe(path), settings.pop("fixed") or []
+    place.require_writable(path, *fixed)
     if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
     if shuffle_buffer and resume and not rewinds:
@@ -111,16 +113,16 @@ def fit(
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
     previous = None if start is None else onmf.load(start)
-    fixed_model = None if fixed is None else onmf.load(fixed)
+    fixed_models = [onmf.load(each) for each in fixed]
     model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
-    _require_valid(model, previous, fixed_model)
+    _require_valid(model, previous, fixed_models)
     loss = model.divergence if isinstance(model.divergence, str) else onmf.divergences.get(model.divergence).name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
     found = _learned_in(keep) if resume and keep is not None and keep.exists() else None
     begun = found and found.source
     grow = begun is None and previous is not None and dask is None and _grows(model, previous)
     begun = begun or (previous and previous.source_)
-    like = begun or (fixed_model and fixed_model.source_)
+    like = begun or next((each.source_ for each in fixed_models), None)
     order = shuffle_buffer, settings["shuffle"], settings["random_state"]
     if dask is None:
         source = _opened(data, like, grow, *order)
@@ -130,8 +132,8 @@ def fit(
         source = opened(data, like, partitioned)
     if reason := place.no_room(4 * model.n_components * source.n_features):  # no file is smaller
         fail(reason)
-    if fixed_model is not None:
-        model.set_params(fixed=aligned_fixed_components(fixed_model, source))
+    if fixed_models:
+        model.set_params(fixed=aligned_fixed_components(fixed_models, source))
     if resume and keep is not None and keep.exists():
         n = None if found is None else getattr(found.position, "lines", None)
         where = "" if n is None else f", which has consumed {counted(n, 'line', ',')}; what comes now follows them"
@@ -148,7 +150,7 @@ def fit(
     with ExitStack() as stack:
         if dask is not None:
             stack.enter_context(running_on(dask))
-        files = path, out, checkpoint, start, fixed
+        files = path, out, checkpoint, start, *fixed
         show = stack.enter_context(watched(log_every, log_json, metrics, *files, keep=keep))
         model.set_params(callbacks=[show, note])
         try:
@@ -201,12 +203,15 @@ def _continued(
     return previous.set_params(**once | given)
 
 
-def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed: onmf.OnlineNMF | None) -> None:
+def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed: list[onmf.OnlineNMF]) -> None:
     """Raise the error that ``fit`` would raise about the settings, before data are opened and anything is announced."""
-    if fixed is not None:
-        model.set_params(fixed=fixed.components_)  # the data may have its features in another order
+    if fixed:  # the data may have their features in another order
+        if len(widths := {each.n_features_in_ for each in fixed}) > 1:
+            both = " and ".join(map(str, sorted(widths)))
+            fail(f"the models of --fixed have {both} features; learn all from like data.")
+        model.set_params(fixed=np.concatenate([each.components_ for each in fixed]))
     recipe = model._configured().recipe
-    if previous is not None and fixed is None and previous._learned is not None:
+    if previous is not None and not fixed and previous._learned is not None:
         from onmf.learner import continued
 
         continued(recipe, previous._learned)

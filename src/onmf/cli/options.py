@@ -6,10 +6,11 @@ import inspect
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
+import numpy as np
 import typer
 
 import onmf
@@ -112,19 +113,18 @@ def given_settings(context: typer.Context, settings: dict[str, Any]) -> dict[str
     return {name: value for name, value in settings.items() if is_given(name)}
 
 
-def aligned_fixed_components(model: onmf.OnlineNMF | None, source: Any) -> Array | None:
-    """Return the components of the model of ``--fixed``, their features in the order of the data's names."""
+def aligned_fixed_components(models: Sequence[onmf.OnlineNMF], source: Any) -> Array | None:
+    """Return the components of the models of ``--fixed``, their features in the order of the data's names."""
     from onmf.model.sets import aligned  # not needed for --help
 
-    if model is None:
-        return None
-    W = model.components_
-    if W.shape[1] != source.n_features:
-        fail(
-            f"the components of --fixed have {W.shape[1]} features, the data {source.n_features}; "
-            "read the data as that model's were read, or learn its components from data like these."
-        )
-    return aligned(W, getattr(model, "feature_names_in_", None), source.feature_names)
+    for model in models:
+        if model.n_features_in_ != source.n_features:
+            fail(
+                f"the components of --fixed have {model.n_features_in_} features, the data {source.n_features}; "
+                "read the data as that model's were read, or learn its components from data like these."
+            )
+    found = [aligned(m.components_, getattr(m, "feature_names_in_", None), source.feature_names) for m in models]
+    return np.concatenate(found) if found else None
 
 
 # A Python file of the user's own

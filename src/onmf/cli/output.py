@@ -202,7 +202,8 @@ class RowWriter:
             place = stack.enter_context(self.place.opened() if target is None else target)
             started, done, named, output = time.perf_counter(), 0, False, None
             try:
-                for rows, found in rows_made(self._note if self.skip else None):
+                for numbers, found in rows_made(self._note if self.skip else None):
+                    rows: Any = source.labels(numbers)
                     if output is None:
                         named = rows.dtype == object
                         output = stack.enter_context(closing(self.kind(place, self._heading(named, found.dtype))))

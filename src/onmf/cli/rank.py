@@ -62,11 +62,11 @@ def rank(
 
     DATA are read once per rank, seed and pass.
     """
-    tried, fixed = _ranks(ranks), settings.pop("fixed")
+    tried, fixed = _ranks(ranks), settings.pop("fixed") or []
     require_drawable(plot, path_of(data))
-    fixed_model = None if fixed is None else onmf.load(fixed)
-    source = open_source(data, fixed_model and fixed_model.source_)
-    settings["fixed"] = aligned_fixed_components(fixed_model, source)
+    fixed_models = [onmf.load(each) for each in fixed]
+    source = open_source(data, next((each.source_ for each in fixed_models), None))
+    settings["fixed"] = aligned_fixed_components(fixed_models, source)
     with _watched() as show:
         found = onmf.select_rank(
             source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings

@@ -28,7 +28,8 @@ EXAMPLES = (
     "Examples:\n\n"
     "`onmf separate song.safetensors song.ogg --out parts`\n\n"
     "`onmf separate song.safetensors song.ogg --group 0,2 --group 1,5 --out instruments --format flac`\n\n"
-    "`onmf separate both.safetensors mixture.flac --group fixed --out apart --json`"
+    "`onmf separate both.safetensors mixture.flac --group fixed --out apart --json`\n\n"
+    "`onmf separate both.safetensors mixture.flac --group piano.safetensors --group voice.safetensors --out apart`"
 )
 
 
@@ -45,7 +46,8 @@ def separate(
         list[str] | None,
         typer.Option(
             help="Components to put together, counted from 0 as the files are: --group 0,2 --group 1. Those in no "
-            "group become rest. fixed: the components of `onmf fit --fixed` against the others.",
+            "group become rest. fixed: the components of `onmf fit --fixed` against the others. A model file: those "
+            "that `onmf fit --fixed` took from it.",
             show_default=False,
         ),
     ] = None,
@@ -70,11 +72,11 @@ def separate(
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
     from onmf.insight.separation import Separation, n_fixed
 
-    groups = _groups(group)
     next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
     if not sound.is_file():
         fail(f"there is no recording {sound}; give the name of a file of sound, without options.")
     nmf = onmf.load(model)
+    groups = _groups(group, nmf)
     if nmf.source_.scheme != "audio":
         fail(
             f"{model} was not learnt from sound; learn a model from the recording (onmf fit {sound} --divergence is "
@@ -104,16 +106,35 @@ def separate(
     _tell(separation.groups, files, as_json)
 
 
-def _groups(given: list[str] | None) -> Groups | str | None:
+def _groups(given: list[str] | None, model: onmf.OnlineNMF) -> Groups | str | None:
     """Return the groups as ``groups=`` takes them."""
     if not given:
         return None
     if given == ["fixed"]:
         return "fixed"
+    found = []
     for text in given:
-        if not re.fullmatch(r"\d+(,\d+)*", text, re.ASCII):
-            fail(f"--group {text}: write components between commas, as in 0,2, or fixed alone.")
-    return [[int(number) for number in text.split(",")] for text in given]
+        if re.fullmatch(r"\d+(,\d+)*", text, re.ASCII):
+            found.append([int(number) for number in text.split(",")])
+        elif Path(text).is_file():
+            found.append(_taken_from(text, model))
+        else:
+            fail(f"--group {text}: write components between commas, as in 0,2, a model file, or fixed alone.")
+    return found
+
+
+def _taken_from(origin: str, model: onmf.OnlineNMF) -> list[int]:
+    """Return which of the fixed components are those of another model."""
+    from onmf.insight.separation import n_fixed
+
+    W, theirs = model.components_[: n_fixed(model)], onmf.load(origin).components_
+    alike = theirs if W.shape[1] == theirs.shape[1] else theirs[:0]
+    # The model has them in the precision of its data.
+    same = np.array([np.isclose(w, alike, rtol=1e-6, atol=0).all(axis=1) for w in W])
+    if not same.size or not same.any(axis=0).all():
+        fail(f"--group {origin}: the model does not have its components; learn it with --fixed {origin}.")
+    found: list[int] = np.flatnonzero(same.any(axis=1)).tolist()
+    return found
 
 
 def _names(parts: int, groups: Groups | str | None, form: str) -> list[str]:

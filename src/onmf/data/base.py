@@ -101,6 +101,10 @@ class Source(ABC):
         """
         return None
 
+    def labels(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what stands for rows in a table of results, given their names or numbers."""
+        return rows
+
     def of_files(self, names: Sequence[str]) -> "Source":
         """Return the samples of these files alone, in this order; only a source that has ``files`` is asked."""
         some = copy(self)

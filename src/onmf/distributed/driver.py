@@ -18,6 +18,7 @@ from onmf.distributed.worker import Cut
 from onmf.learner import BatchUpdate, Learned, Progress, Reading, Recipe, RoundPosition, Skipped, SkippedLog, updated
 from onmf.learner.rounds import RoundResult, RoundStart, adapted, exchange_due, size_of_round
 from onmf.methods import Method
+from onmf.model.units import SilenceError
 from onmf.model.validation import DataError
 
 START = 3000  # samples that are learnt in sequence first
@@ -53,6 +54,7 @@ class Driver:
         self.phases = {"read": 0.0, "learn": 0.0, "merge": 0.0}
         self.met = self.done is not None  # have there been any samples, now or in an earlier run?
         self.news = False  # has anything been skipped since the last progress?
+        self.silence: SilenceError | None = None  # why the partitions before the first one were passed over
         self.total: int | None = None
 
     def run(self) -> Steps:
@@ -69,6 +71,8 @@ class Driver:
                 yield from self._pass()
         finally:
             self.window.close()
+        if self.learned is None and self.silence is not None:
+            raise self.silence
         if self.learned is None or not (self.met or self.news):
             reason = self.skipped.reasons[-1] if self.skipped.count else "All partitions are empty."
             raise DataError(f"No batch could be learnt from. {reason}")
@@ -102,6 +106,9 @@ class Driver:
         start = Sealed((self.recipe, self.reading, window.features, self.drawing, seed))
         begun = self._tried(lambda: self.cluster.task(worker.start, start, *window.blocks(cuts)), cuts)
         self.phases["learn"] += time.perf_counter() - started
+        if isinstance(begun, SilenceError):
+            self.silence = begun
+            return None
         if isinstance(begun, DataError):
             self._leave_out(begun)
             return None

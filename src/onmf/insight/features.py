@@ -14,6 +14,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.data import Spec
+from onmf.data.audio import sample_rate
 
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
 QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
@@ -80,14 +81,6 @@ def labelled_axis(names: Sequence[str] | None, features: int) -> tuple[Array, st
     if unit == "Hz" and at[-1] > 2000:
         at, unit = at / 1000, "kHz"
     return at, f"{QUANTITIES.get(unit, 'feature')} ({unit})" if unit else "feature"
-
-
-def sample_rate(names: Sequence[str], window: int) -> float:
-    """Return the samples per second of sound whose spectra, under this window, have features of these names."""
-    rate = float(names[-1].removesuffix(" Hz")) * window / (window // 2)
-    if not 0 < rate < np.inf:
-        raise ValueError(f"{names[-1]!r} is no frequency.")
-    return rate
 
 
 def frame_seconds(source: Spec, names: Sequence[str] | None) -> float | None:

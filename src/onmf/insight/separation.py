@@ -12,10 +12,9 @@ import numpy.typing as npt
 import scipy.fft
 
 from onmf._support.arrays import Array
-from onmf._support.wording import counted
 from onmf.data import Rows
-from onmf.data.audio import frequencies
-from onmf.insight.features import names_of, sample_rate
+from onmf.data.audio import require_rate
+from onmf.insight.features import names_of
 from onmf.model.units import DomainWarning
 from onmf.model.validation import DataError
 
@@ -171,16 +170,8 @@ def _require_rate(model: Any, rate: float, window: int) -> None:
     if not (isinstance(rate, (int, float, np.number)) and math.isfinite(rate) and rate > 0):
         raise ValueError(f"rate must be the number of samples per second, got {rate!r}.")
     names = names_of(model)
-    if names is None or names == frequencies(float(rate), window):
-        return
-    try:
-        learnt = counted(round(sample_rate(names, window)), "sample")
-    except ValueError:
-        raise ValueError(f"the model's features are not frequencies: the last one is {names[-1]!r}.") from None
-    raise ValueError(
-        f"the sound has {rate:g} samples per second, but the model was learnt at {learnt} per second; resample the "
-        "sound, or learn a model from sound like it."
-    )
+    if names is not None:
+        require_rate(names, float(rate), window, "the sound", "resample the sound")
 
 
 BLOCK = 2**21  # numbers in a block of frames, or in the sound of all its parts: 16 MiB

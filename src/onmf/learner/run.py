@@ -20,6 +20,7 @@ from onmf.learner.learned import Learned, Skipped, SkippedLog
 from onmf.learner.resume import Digests, PassPart, Position, parts_of_pass
 from onmf.learner.update import Progress, step
 from onmf.methods import Method
+from onmf.model.units import SilenceError
 from onmf.model.validation import DataError, require_valid_entries
 from onmf.samples import Samples
 
@@ -49,6 +50,7 @@ def run(
     skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
     old_faults = resumed.faults if resumed else 0
     passing_over = False  # batches that an earlier run has learnt from
+    silence: SilenceError | None = None  # why the batches before the first one that is learnt from were passed over
     faults = 0  # met in this run, counted or not
     unreported = False  # was anything skipped since the last time that something was yielded?
     rows_asked = 0  # samples that batches on a device have been asked for
@@ -155,6 +157,9 @@ def run(
                     try:
                         model = grown(learned, features, batch, source.spec) if learned else begun(batch, rows)
                         learned, progress = step(recipe, model, batch, rows, position, total)
+                    except SilenceError as error:
+                        silence = error
+                        continue
                     except DataError as error:
                         if not reading.skip_bad:
                             raise
@@ -179,6 +184,8 @@ def run(
                 learned = replace(learned, position=replace(done, files=part.known(), ended=ended))
                 unreported = True
             resumed, began = None, 0
+        if learned is None and silence is not None:
+            raise silence
         parts_left = [whole_pass]
     if learned is None or not (any_batch or unreported):
         reason = skipped.reasons[-1] if skipped.count else "There are no batches."

@@ -73,8 +73,9 @@ ONLINE = (
     Setting(
         "fixed",
         None,
-        "Keep the components of this model file as the first of the K, and learn the others beside them.",
-        Path | None,
+        "Keep the components of this model file as the first of the K, and learn the others beside them; those of "
+        "several add up: --fixed a --fixed b.",
+        list[Path] | None,
         stored="array",
         learnt=True,
         show_default=False,

@@ -26,6 +26,10 @@ from onmf.samples import Samples
 FLOOR = 1e-9  # of the mean: 90 dB below it, about where the noise of 16-bit sound lies
 
 
+class SilenceError(DataError):
+    """Nothing but zeros before anything was learnt: a fit begins after them, if there is an after."""
+
+
 class DomainWarning(UserWarning):
     """A warning that zero or negligible entries of the data were raised, as the divergence is not defined there."""
 
@@ -52,9 +56,9 @@ class Units:
         if X.masked and not X.weight_sums(axis=0).any():
             raise DataError("All of the first batch is missing; begin with one that has entries.")
         if mean == 0:
-            raise DataError(
-                "The first batch is all zeros, so the data have no scale to learn at; "
-                "begin with a batch that has positive entries, or take a larger batch_size."
+            raise SilenceError(
+                "The samples are all zeros, so the data have no scale to learn at; begin with some that have positive "
+                "entries."
             )
         if mean < np.finfo(X.dtype).tiny:  # what is divided by it, or a tenth of it, would lose its digits
             raise DataError(f"The mean of the first batch is {mean:.3g}, too small to compute with; rescale the data.")
