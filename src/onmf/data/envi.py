@@ -1,0 +1,79 @@
+"""ENVI scenes: a text header beside a file of raw numbers, mapped into memory; every pixel is a row of its bands."""
+
+import math
+import mmap
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from onmf.data.base import Source, SourceError, reading, require_room, require_unchanged
+from onmf.data.budget import PARSED, allowed
+from onmf.data.files import require_own
+from onmf.data.in_memory import Rows
+from onmf.data.registry import register
+
+TYPES = {1: "u1", 2: "i2", 3: "i4", 4: "f4", 5: "f8", 12: "u2", 13: "u4", 14: "i8", 15: "u8"}
+SUFFIXES = ("", ".img", ".dat", ".raw", ".bsq", ".bil", ".bip", ".IMG", ".DAT", ".RAW", ".BSQ", ".BIL", ".BIP")
+# The order of the axes in the file, and where lines, samples and bands are among them.
+LAYOUTS = {"bsq": (("bands", "lines", "samples"), (1, 2, 0)), "bil": (("lines", "bands", "samples"), (0, 2, 1))}
+LAYOUTS["bip"] = (("lines", "samples", "bands"), (0, 1, 2))
+
+
+class Pixels(Rows):
+    """The pixels of a mapped cube (lines, samples, bands), line by line; ``nodata`` stands for a missing entry."""
+
+    def __init__(self, path: Path, cube: np.ndarray[Any, Any], nodata: float | None) -> None:
+        self.where = self.path = path
+        self.cube, self.nodata, self.size = cube, nodata, path.stat().st_size
+        self.n_samples, self.n_features = cube.shape[0] * cube.shape[1], cube.shape[2]
+        self.row_bytes = 2 * 8 * self.n_features
+
+    def __len__(self) -> int:
+        return int(self.n_samples or 0)
+
+    def _read(self, rows: Any) -> Any:
+        require_unchanged(self.path, self.size)
+        numbers = range(len(self))[rows] if isinstance(rows, slice) else rows
+        found = np.array(self.cube[np.unravel_index(np.asarray(numbers), self.cube.shape[:2])])
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.cube._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        if self.nodata is None:
+            return found
+        return np.where(found == self.nodata, np.nan, found)
+
+
+@register("envi", [".hdr"])
+def envi(path: Path) -> Source:
+    """Open a scene by its header. Entries of the header's ``data ignore value`` become NaN; bands have wavelengths."""
+    require_room(path, PARSED * path.stat().st_size, allowed())
+    with reading(path, "as a header of ENVI"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if not text.startswith("ENVI"):
+            raise SourceError(f"{path} is no header of ENVI, whose first line is ENVI.")
+        facts = dict(re.findall(r"^[ \t]*([\w ]+?)[ \t]*=[ \t]*(\{[^}]*\}|[^\n]*)", text.lower(), re.MULTILINE))
+        sides = {name: int(facts[name]) for name in ("lines", "samples", "bands")}
+        axes, places = LAYOUTS[facts["interleave"].strip()]
+        dtype = np.dtype("<>"[int(facts.get("byte order", 0))] + TYPES[int(facts["data type"])])
+        offset, nodata = int(facts.get("header offset", 0)), facts.get("data ignore value")
+        if min(sides.values()) < 1 or offset < 0:
+            raise ValueError(f"it describes {sides} from byte {offset} onward")
+        missing = None if nodata is None else float(dtype.type(float(nodata)))
+    raw = next((each for end in SUFFIXES if (each := path.with_suffix(end)).exists()), None)
+    if raw is None:
+        raise SourceError(
+            f"{path.with_suffix('')} does not exist, with or without .img, .dat, .raw: put it beside {path}."
+        )
+    require_own(path.parent, [raw])
+    with reading(raw, "as a scene of ENVI"):
+        needed = offset + math.prod(sides.values()) * dtype.itemsize
+        if raw.stat().st_size < needed:
+            raise SourceError(f"{raw} has {raw.stat().st_size} bytes, but its header {path.name} describes {needed}.")
+        shape = tuple(sides[axis] for axis in axes)
+        cube = np.memmap(raw, dtype, "r", offset, shape).transpose(places)
+    source = Pixels(raw, cube, missing)
+    waves = facts.get("wavelength", "").strip("{} \n").split(",")
+    if len(waves) == source.n_features and len({each.strip() for each in waves}) == len(waves):
+        source.feature_names = [each.strip() for each in waves]
+    return source
