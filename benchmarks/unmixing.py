@@ -3,8 +3,8 @@
     python -m benchmarks.unmixing [--passes 5] [--scenes samson shade]
 
 Samson, and simulated scenes of four materials, one of them nearly black as water is. "even": evenly lit, and each
-material has one spectrum. "shade": the light on a pixel lies between a fifth of the brightest and all of it. "variable":
-each pixel has its own version of every spectrum. "both": shade and variable spectra. Pixels as they are, or divided by
+material has one spectrum. "shade": the light on a pixel is between a fifth of the most and all of it. "variable": each
+pixel has its own version of every spectrum. "both": shade and variable spectra. Pixels as they are, or divided by
 their sums; the plain method with its proportions, and coefficients on the simplex with these themselves. Medians over
 the seeds, and what ``n_init=5`` takes from the same seeds: the lowest loss. Beside them, earlier methods on the same
 pixels: vertex component analysis (Nascimento and Dias 2005) and the successive projection algorithm (Araujo et al.

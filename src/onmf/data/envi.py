@@ -1,7 +1,6 @@
 """ENVI scenes: a text header beside a file of raw numbers, mapped into memory; every pixel is a row of its bands."""
 
 import math
-import mmap
 import re
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,8 @@ from onmf.data.in_memory import Rows
 from onmf.data.registry import register
 
 TYPES = {1: "u1", 2: "i2", 3: "i4", 4: "f4", 5: "f8", 12: "u2", 13: "u4", 14: "i8", 15: "u8"}
-SUFFIXES = ("", ".img", ".dat", ".raw", ".bsq", ".bil", ".bip", ".IMG", ".DAT", ".RAW", ".BSQ", ".BIL", ".BIP")
-# The order of the axes in the file, and where lines, samples and bands are among them.
-LAYOUTS = {"bsq": (("bands", "lines", "samples"), (1, 2, 0)), "bil": (("lines", "bands", "samples"), (0, 2, 1))}
-LAYOUTS["bip"] = (("lines", "samples", "bands"), (0, 1, 2))
+SUFFIXES = ("", ".img", ".dat", ".raw", ".bsq", ".bil", ".bip")
+AXES = {"bsq": (2, 0, 1), "bil": (0, 2, 1), "bip": (0, 1, 2)}  # of lines, samples and bands, as the file has them
 
 
 class Pixels(Rows):
@@ -37,11 +34,7 @@ class Pixels(Rows):
         require_unchanged(self.path, self.size)
         numbers = range(len(self))[rows] if isinstance(rows, slice) else rows
         found = np.array(self.cube[np.unravel_index(np.asarray(numbers), self.cube.shape[:2])])
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self.cube._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-        if self.nodata is None:
-            return found
-        return np.where(found == self.nodata, np.nan, found)
+        return found if self.nodata is None else np.where(found == self.nodata, np.nan, found)
 
 
 @register("envi", [".hdr"])
@@ -52,28 +45,27 @@ def envi(path: Path) -> Source:
         text = path.read_text(encoding="utf-8", errors="replace")
         if not text.startswith("ENVI"):
             raise SourceError(f"{path} is no header of ENVI, whose first line is ENVI.")
-        facts = dict(re.findall(r"^[ \t]*([\w ]+?)[ \t]*=[ \t]*(\{[^}]*\}|[^\n]*)", text.lower(), re.MULTILINE))
-        sides = {name: int(facts[name]) for name in ("lines", "samples", "bands")}
-        axes, places = LAYOUTS[facts["interleave"].strip()]
+        found = re.findall(r"^([^=\n]*)=([^={\n]*\{[^{}]*\}|[^\n]*)", text.lower(), re.MULTILINE)  # linear in time
+        facts = {name.strip(): value.strip("{} \r") for name, value in found}
+        sides = [int(facts[name]) for name in ("lines", "samples", "bands")]
+        axes = AXES[facts["interleave"]]
         dtype = np.dtype("<>"[int(facts.get("byte order", 0))] + TYPES[int(facts["data type"])])
         offset, nodata = int(facts.get("header offset", 0)), facts.get("data ignore value")
-        if min(sides.values()) < 1 or offset < 0:
-            raise ValueError(f"it describes {sides} from byte {offset} onward")
+        if min(sides) < 1 or offset < 0:
+            raise ValueError(f"it describes {sides} lines, samples and bands from byte {offset} onward")
         missing = None if nodata is None else float(dtype.type(float(nodata)))
     raw = next((each for end in SUFFIXES if (each := path.with_suffix(end)).exists()), None)
     if raw is None:
         raise SourceError(
-            f"{path.with_suffix('')} does not exist, with or without .img, .dat, .raw: put it beside {path}."
+            f"{path.with_suffix('')}, or that with .img, .dat or .raw, does not exist: put it beside {path}."
         )
     require_own(path.parent, [raw])
     with reading(raw, "as a scene of ENVI"):
-        needed = offset + math.prod(sides.values()) * dtype.itemsize
+        needed = offset + math.prod(sides) * dtype.itemsize
         if raw.stat().st_size < needed:
             raise SourceError(f"{raw} has {raw.stat().st_size} bytes, but its header {path.name} describes {needed}.")
-        shape = tuple(sides[axis] for axis in axes)
-        cube = np.memmap(raw, dtype, "r", offset, shape).transpose(places)
+        cube = np.memmap(raw, dtype, "r", offset, tuple(sides[axis] for axis in axes)).transpose(np.argsort(axes))
     source = Pixels(raw, cube, missing)
-    waves = facts.get("wavelength", "").strip("{} \n").split(",")
-    if len(waves) == source.n_features and len({each.strip() for each in waves}) == len(waves):
-        source.feature_names = [each.strip() for each in waves]
+    waves = [each.strip() for each in facts.get("wavelength", "").split(",")]
+    source.feature_names = waves if len(set(waves)) == len(waves) == source.n_features else None
     return source

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
 from onmf._support.arrays import Array, is_dask, is_tensor
-from onmf._support.checks import require_at_least, require_seed, require_whole
+from onmf._support.checks import generators, require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
@@ -69,6 +69,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     _: KW_ONLY
     divergence: Divergence | str = "kl"
     init: Any = "kmeans++"
+    n_init: int = 1
     fixed: Any = None
     coefficients: str = "nonnegative"
     clip: tuple[float, float] | None = None
@@ -135,6 +136,28 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return streaming.transform_batches(self, X)
         H = self._inference().coefficients(self._checked(X, weights))
         return H if is_tensor(H) else like(X, _Frames.transform(self, X, H))
+
+    def _fit_best(self, X: Any, **given: Any) -> Self:
+        """Fit models from ``n_init`` starts, and keep what the one with the lowest loss of these data has learnt."""
+        self._check_settings()
+        if is_stream(X) or (isinstance(X, Source) and not X.rewinds):
+            raise ValueError("n_init reads the data several times, and a stream gives them once: set n_init=1.")
+        if self.on_error == "skip":
+            raise ValueError("n_init compares the losses of all samples: set on_error='raise', or n_init=1.")
+        before, best, lowest, own = self._learned, None, np.inf, (self.n_init, self.random_state)
+        try:
+            for seed in generators(self.random_state)[0].integers(2**53, size=self.n_init).tolist():
+                self.n_init, self.random_state = 1, seed
+                self.fit(X, **given)
+                loss = streaming.loss_of_source(self, X) if isinstance(X, Source) else self.loss(X, **given)
+                best, lowest = (self._learned, loss) if best is None or loss < lowest else (best, lowest)
+        except Exception:
+            best = self._learned = before
+            raise
+        finally:  # Ctrl-C keeps the best so far
+            self.n_init, self.random_state = own
+            self._learned = self._learned if best is None else best
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
         """Call ``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
@@ -291,7 +314,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     def _check_settings(self) -> None:
         """Raise an error for settings that no data could make work; the learner checks its own."""
-        require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
+        require_whole(1, n_components=self.n_components, n_init=self.n_init, transform_max_iter=self.transform_max_iter)
         require_at_least(0, transform_tol=self.transform_tol)
         if not isinstance(self.sets, (Sets, type(None))):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")

@@ -197,6 +197,12 @@ def measured(
     return Measured(samples, Usage(sums).shares, found.values() if counts else None)
 
 
+def loss_of_source(model: NMF, source: Source) -> float:
+    """Return the mean loss over a source's batches, by their weights."""
+    found = [PicklableModel(model).loss(Raw(*each)) for each in read_from(source, usual_size(source), None, None, 0)]
+    return math.fsum(loss * weight for loss, weight in found) / math.fsum(weight for _, weight in found)
+
+
 # Partitions of Dask
 
 
