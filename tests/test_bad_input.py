@@ -354,3 +354,34 @@ def test_sets_that_are_none_are_refused(constants: dict[str, Any], message: str)
 def test_a_fixed_dictionary_that_is_none_is_refused(kind: Any, fixed: Any) -> None:
     with pytest.raises(ValueError, match="fixed must be an array"):
         kind(2, fixed=fixed).fit(X)
+
+
+class Foreign:
+    """An array of another library, on a device that NumPy does not reach."""
+
+    __module__ = "array_api_strict._array_object"
+    shape, ndim, dtype = (20, 3), 2, "float64"
+
+    def __init__(self, reachable: bool) -> None:
+        self.reachable = reachable
+
+    def __array_namespace__(self) -> None:
+        """Its functions, which nobody calls here."""
+
+    def __getitem__(self, key: Any) -> Any:
+        raise AssertionError
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if not self.reachable:
+            raise RuntimeError("Can not convert array on the 'device1' device\nto a Numpy array.")
+        return np.random.default_rng(0).random((20, 3)).astype(dtype)
+
+
+@pytest.mark.parametrize("call", ["fit", "partial_fit", "transform", "inverse_transform", "loss", "score"])
+def test_arrays_of_other_libraries_are_taken_where_numpy_can_take_them_and_else_one_sentence_says_so(call: str) -> None:
+    model = onmf.OnlineNMF(3, random_state=0).fit(Foreign(True))
+    getattr(model, call)(Foreign(True))
+    with pytest.raises(
+        TypeError, match=r"^X is an array of array_api_strict .* 'device1' device to .*; pass it as"
+    ):
+        getattr(model, call)(Foreign(False))

@@ -755,7 +755,7 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
     base = ["fit", tmp_path / "x.npy", *FIT, "--out", tmp_path / "out"]
     for arguments, words in (
         ([*base, "--resume"], "name it with --checkpoint FILE"),
-        ([*base, "--checkpoint", tmp_path / "new", "--every", "soon"], "write a number and s, m or h"),
+        ([*base, "--checkpoint", tmp_path / "new", "--every", "soon"], "write a number and ms, s, m or h"),
         (
             ["fit", "-", "--out", tmp_path / "out", "--checkpoint", tmp_path / "run", "--resume"],
             "standard input cannot",

@@ -299,10 +299,13 @@ def test_proportions_sum_to_one_whatever_the_units_of_the_components(make, name,
 
 @both
 @pytest.mark.parametrize("sets", [Sets(), Sets(eps=0.0, eps_prime=0.0)], ids=str)
-def test_proportions_of_samples_of_zeros_sum_to_one_too(make, sets, rng):
+def test_proportions_of_samples_of_zeros_are_nan_and_those_of_others_sum_to_one(make, sets, rng):
     X = data(40, rng)
     X[3] = 0
-    np.testing.assert_allclose(make("squared_l2", sets=sets).fit(X).proportions(X).sum(axis=1), 1)
+    with pytest.warns(UserWarning, match="1 of 40 samples have no entry above zero"):
+        sums = make("squared_l2", sets=sets).fit(X).proportions(X).sum(axis=1)
+    assert np.flatnonzero(np.isnan(sums)).tolist() == [3]
+    np.testing.assert_allclose(np.delete(sums, 3), 1)
 
 
 # What it prints

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import DomainWarning, OnlineNMF, Sets, divergences
+from onmf import BatchNMF, DomainWarning, OnlineNMF, Sets, divergences
 from onmf.data.examples import NOISE_OF, Planted
 from onmf.methods import Canonical, Paper
 from onmf.model.sets import INITS, DictionarySet
@@ -309,3 +309,13 @@ def test_there_may_be_one_component_one_feature_or_one_sample(name, method, rng)
     assert quick(name, method, n_components=1).fit(data(20, rng)).transform(data(5, rng)).shape == (5, 1)
     assert quick(name, method).fit(data(20, rng, n_features=1)).components_.shape == (3, 1)
     assert quick(name, method).fit(data(1, rng)).n_samples_seen_ == 1
+
+
+@pytest.mark.parametrize("learn", ["fit", "partial_fit", "batch"])
+def test_more_components_than_features_are_warned_of_unless_something_keeps_them_small(learn, rng):
+    X = data(60, rng)[:, :3]
+    kind, call = (BatchNMF, "fit") if learn == "batch" else (OnlineNMF, learn)
+    with pytest.warns(UserWarning, match=r"Rank 4 is more than the data have features \(3\)"):
+        getattr(kind(4, random_state=0), call)(X)
+    getattr(kind(4, l1_coefficients=0.1, random_state=0), call)(X)
+    getattr(kind(3, random_state=0), call)(X)

@@ -94,6 +94,17 @@ def test_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_sa
     assert_alike(lambda **settings: quick(method, divergence, **settings), data(N, rng), missing_at(rng), rng)
 
 
+@pytest.mark.parametrize("divergence", ["kl", "squared_l2"])
+def test_where_nearly_all_is_missing_the_layout_of_x_decides_nothing(divergence: str, rng: np.random.Generator) -> None:
+    """Chunks are larger for few entries: 5 % are few in a dense X with NaN, too."""
+    X, gone = data(600, rng), missing_at(rng, (600, F), 0.97)
+    dense = quick("auto", divergence, missing="nan").fit(with_nan(X, gone))
+    sparse = quick("auto", divergence, implicit="missing").fit(stored(X, gone))
+    assert dense.method_ == sparse.method_
+    np.testing.assert_array_equal(dense.history_["samples"], sparse.history_["samples"])
+    np.testing.assert_allclose(dense.components_, sparse.components_, rtol=1e-6, atol=1e-8)
+
+
 @every_weighed
 def test_batch_nan_a_weight_of_zero_and_what_a_sparse_matrix_does_not_store_are_the_same(
     divergence: Divergence, rng: np.random.Generator

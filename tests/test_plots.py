@@ -255,7 +255,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_sentence(call: Callable[[], Any]
 @FEW_AND_MANY
 def test_topics_show_the_heaviest_words_first(K: int) -> None:
     model = model_of(K, named=True)
-    shown = words(plots.topics(model, n_words=3))
+    shown = words(plots.topics(model, n_words=3, by="weight"))
     for k in range(K):
         leading = [f"word{f}" for f in np.argsort(-model.components_[k], kind="stable")[:3]]
         first = shown.index(f"topic {k}" if K == 5 else str(k)) + 1

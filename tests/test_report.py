@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
-from onmf.data import Rows, open_source
+from onmf.data import Rows, examples, open_source
 from onmf.estimators.description import as_source, write_report
 from onmf.insight.convergence import LossCurve
 from onmf.insight.report import charts, page
@@ -65,6 +65,10 @@ def written(good: OnlineNMF, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def codes(model: Any, X: Any = None, notes: bool = False) -> list[str]:
     found = None if X is None else assess(model, as_source(model, X, "X"), "X")
     return [each.code for each in advice(model, found) if each.note == notes]
+
+
+def said(model: Any, found: Any = None) -> dict[str, str]:
+    return {each.code: each.text for each in advice(model, found)}
 
 
 def with_usage(model: OnlineNMF, *shares: float) -> OnlineNMF:
@@ -276,6 +280,27 @@ def test_named_features_are_words_numbers_an_axis_and_smooth_rows_curves() -> No
     assert [(bar.name, bar.length) for bar in bars] == [("feature 3", 100.0), ("feature 5", 50.0)]
 
 
+def test_numbers_without_a_unit_are_an_axis_only_where_neighbours_are_alike() -> None:
+    rough, smooth = np.random.default_rng(0).random((2, 40)), np.sin(np.linspace(0, 3, 40)) * np.ones((2, 1)) + 0.1
+    ids = [str(i) for i in range(1, 41)]
+    assert terms_of(rough, ids).kind == "bars"  # movies, not wavelengths
+    assert terms_of(rough, ids).words(np.eye(40)[6]) == "7"
+    assert terms_of(smooth, ids).kind == "lines"
+
+
+def test_genes_of_cells_are_ranked_by_specificity_on_the_page(tmp_path: Path) -> None:
+    cells = examples.cells()
+    cells.anndata().write_h5ad(tmp_path / "x.h5ad")
+    model = OnlineNMF(4, max_passes=3, random_state=0).fit(open_source(tmp_path / "x.h5ad"))
+    terms, W = Terms(model), model.components_
+    shown = page._components(model, terms, model.usage_, range(4))
+    expected = [[name for name, _ in genes] for genes in model.top_features(5, by="specificity")]
+    assert [each["words"].split(", ") for each in shown] == expected
+    assert [[bar.name for bar in each["view"].bars[:5]] for each in shown] == expected
+    assert [terms.words(row).split(", ") for row in W] != expected  # by weight
+    assert "how much more of them each has" in page.rendered(page.Report(model, None, []), "title")
+
+
 def test_pictures_are_shown_as_pictures_and_sound_by_hertz_and_seconds(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for i in range(20):
@@ -461,6 +486,17 @@ def test_a_model_that_is_no_better_than_one_component_is_told(good: OnlineNMF) -
     assert "poor" in codes(good, frame(rng.poisson(rng.gamma(5.0, 10.0, (300, 1)) * rng.permutation(TRUTH[1]))))
 
 
+def test_a_model_that_is_hardly_better_than_one_component_is_told() -> None:
+    rng = np.random.default_rng(0)
+    X = frame(rng.poisson(40 * rng.gamma(5.0, 1.0, (600, 1)) @ (TRUTH[:1] + 1)).astype(float))
+    model = OnlineNMF(2, max_passes=3, random_state=0).fit(X)
+    found = assess(model, as_source(model, X, "X"), "X")
+    found.gain = 0.006
+    assert "hardly better than a single component, by 0.6 % of the loss" in said(model, found)["poor"]
+    found.gain = 0.05
+    assert "poor" not in said(model, found)
+
+
 def test_quiet_components_are_in_use_where_loud_and_quiet_count_alike() -> None:
     rng = np.random.default_rng(0)
     W = np.vstack([np.r_[np.full(6, 1e6), np.full(6, 1e-3)], np.r_[np.full(6, 1e-3), rng.uniform(1, 2, 6)]])
@@ -624,7 +660,7 @@ def test_more_components_than_features_are_warned_of(tmp_path: Path) -> None:
 def test_a_loss_falls_by_all_of_itself_at_most() -> None:
     samples = np.arange(1.0, 41.0)
     curve = LossCurve.of({"loss": np.geomspace(1.0, 1e-6, 40), "samples": samples, "seconds": samples})
-    assert 0.5 < (curve.still_falls or 0) <= 1
+    assert 0.5 < (curve.still_falls() or 0) <= 1
 
 
 @pytest.mark.parametrize("divergence", ["kl", "hellinger"])
@@ -656,3 +692,23 @@ def test_a_single_sample_at_the_end_is_no_fall_of_the_loss() -> None:
     end = re.search(r"to ([\d.]+) at the end, over 802 samples", charts.convergence(model).text)
     assert end is not None
     assert float(end[1]) == pytest.approx((200 * loss[-2] + loss[-1]) / 201, rel=1e-3)
+
+
+def falls(losses: Any, sizes: Any, pass_began: int = 0) -> float | None:
+    samples = np.cumsum(sizes)
+    return LossCurve.of({"loss": np.asarray(losses), "samples": samples, "seconds": samples}).still_falls(pass_began)
+
+
+def test_a_fall_from_one_small_batch_to_the_next_may_be_chance_and_from_a_large_one_is_none() -> None:
+    assert falls([500, 400, 320], [20, 20, 20]) is None
+    assert falls([500, 400, 320], [2000, 2000, 2000]) == pytest.approx(0.2)
+    assert falls([500, 400, 320], [100, 2000, 100]) is None
+
+
+def test_passes_are_compared_where_there_are_several_whatever_the_order_of_the_samples() -> None:
+    ordered = np.linspace(100, 20, 10)
+    assert falls(np.r_[1.2 * ordered, ordered], np.full(20, 500), 5000) == pytest.approx(1 / 6)
+    assert falls(np.r_[1.01 * ordered, ordered], np.full(20, 500), 5000) is None
+    X = counts(4000)
+    X = X[np.argsort(-X.sum(axis=1))]  # the last are small, and their losses too
+    assert "falling" not in codes(OnlineNMF(3, max_passes=3, shuffle=False, random_state=0).fit(X))

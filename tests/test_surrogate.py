@@ -302,3 +302,10 @@ def test_more_components_than_features_fit_better_than_few() -> None:
         )  # and every sample is solved
     assert losses[36] < losses[8]
     assert last[36] < last[8]  # while it learns, too
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_that_are_fitted_exactly_do_not_hold_the_components_where_they_are(seed: int) -> None:
+    X = np.random.default_rng(seed).random((50, 3))  # three components fit it exactly, such as the identity
+    model = OnlineNMF(3, divergence="l1", max_passes=100, random_state=0).fit(X)
+    assert model.loss(X) < 0.05 * X.sum(axis=1).mean()  # 0.10 to 0.19 once, however many the passes

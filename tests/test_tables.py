@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+import onmf
 from onmf import OnlineNMF
 from onmf.data import Batches, Numbered, Source, SourceError, open_source, prefetch, rebatch, scale, shuffle, take
 from onmf.data.arrow import ArrowFiles
@@ -365,3 +366,83 @@ def test_json_lines_of_numbers(tmp_path: Path) -> None:
     )
     assert (rows, found.tolist()) == ([0], [[np.inf]])  # which the learner refuses by its row
     assert ["row 1 " in said[0], "row 2 " in said[1]] == [True, True]
+
+
+# Headers of numbers
+
+PIVOTS = {
+    "ids above ids": ("movieId,1,2,5\n1,4,,3\n7,2,5,1\n", ["1", "7"]),
+    "ids in any order": ("movieId,5,1,2\n1,4,,3\n7,2,5,1\n", ["1", "7"]),
+    "texts above texts": ("title,1,2,5\nJaws,4,,3\nHeat,2,5,1\n", ["Jaws", "Heat"]),
+    "a first row without gaps": ("title,1,2,5\nJaws,4,1,3\nHeat,2,5,1\n", ["Jaws", "Heat"]),
+    "one column of numbers": ("movieId,1\n1,4\n7,2\n", ["1", "7"]),
+    "years and zeros": ("country,1990,1995\nMali,0,0\nPeru,1,0\n", ["Mali", "Peru"]),
+    "pandas without a name": (",10,20\nJaws,4,2\nHeat,2,5\n", ["Jaws", "Heat"]),
+    "pandas without any names": (",0,1\n0,4,2\n1,2,5\n", ["0", "1"]),
+    "pandas, read and written again": ("Unnamed: 0,10,20\n3,4,2\n5,2,5\n", ["3", "5"]),
+}
+
+
+@pytest.mark.parametrize("case", PIVOTS)
+def test_a_header_of_a_name_and_numbers_is_a_header_and_its_first_column_names_the_rows(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content, rows = PIVOTS[case]
+    (tmp_path / "x.csv").write_text(content)
+    names = content.split("\n", 1)[0].split(",")
+    source = open_source(tmp_path / "x.csv")
+    assert (source.feature_names, source.n_samples, source.named) == (names[1:], 2, True)
+    found, numbers = collected(source.batches(5))
+    assert found == rows
+    expected = [[float(cell or "nan") for cell in line.split(",")[1:]] for line in content.splitlines()[1:]]
+    np.testing.assert_array_equal(numbers, expected)
+    assert "names the rows and is no feature" in caplog.text
+    again = open_source(tmp_path / "x.csv", like=source.spec)
+    assert (again.feature_names, again.n_samples) == (names[1:], 2)
+
+
+SAMPLES_FIRST = {
+    "rows that look like the first": "x,1,2,3\ny,4,5,6\n",
+    "a first row out of order": "x,3,1,2\ny,4,5,6\n",
+    "a first row with a gap": "x,1,,2\ny,4,5,6\n",
+    "a missing first cell": ",2,3\n4,5,6\n",
+    "a missing first cell as R writes it": "NA,2,3\n4,5,6\n",
+    "one number": "x,1\ny,2\n",
+}
+
+
+@pytest.mark.parametrize("case", SAMPLES_FIRST)
+def test_a_sample_that_begins_with_a_text_or_a_gap_is_no_header(case: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(SAMPLES_FIRST[case])
+    source = open_source(f"{tmp_path}/x.csv?drop=0")
+    assert (source.feature_names, source.n_samples) == (None, 2)
+    if "x" in SAMPLES_FIRST[case]:
+        with pytest.raises(SourceError, match=r"'x' is not a number .*\?header=yes if this line names the columns"):
+            collected(open_source(tmp_path / "x.csv").batches(5))
+
+
+def test_options_decide_where_a_first_line_may_be_either(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("x,1,2\ny,4,3\n")
+    assert open_source(tmp_path / "x.csv").feature_names == ["1", "2"]
+    for options in ("index=0", "header=no&drop=0"):
+        assert open_source(f"{tmp_path}/x.csv?{options}").n_samples == 2
+    (tmp_path / "x.csv").write_text("total,1990,1995\n1,2,3\n4,5,6\n")
+    assert open_source(f"{tmp_path}/x.csv?columns=total,1990,1995").n_features == 3
+    assert open_source(f"{tmp_path}/x.csv?index=1990").feature_names == ["total", "1995"]
+
+
+def test_a_pivot_table_of_pandas_is_learnt_from_and_transformed_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_main: Callable[..., Any]
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    triples = pandas.DataFrame({"user": rng.integers(0, 30, 900), "movieId": rng.integers(0, 12, 900), "n": 1})
+    pivot = triples.pivot_table(index="user", columns="movieId", values="n", aggfunc="sum", fill_value=0)
+    pivot.to_csv(tmp_path / "x.csv")
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / "x.csv").open("rb") as file:
+        monkeypatch.setattr("sys.stdin", __import__("io").TextIOWrapper(file))
+        assert run_main("fit", "csv:-", "-k", 2, "--out", "m.safetensors")[0] == 0
+    assert onmf.load("m.safetensors").feature_names_in_.tolist() == [str(name) for name in pivot.columns]
+    assert run_main("transform", "m.safetensors", "x.csv", "--out", "H.csv")[0] == 0
+    assert pandas.read_csv("H.csv", index_col="user").index.tolist() == pivot.index.tolist()

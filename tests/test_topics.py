@@ -161,14 +161,15 @@ def test_the_shares_leave_the_learning_alone() -> None:
 def test_features_are_ranked_by_the_formulas_of_the_documentation() -> None:
     W, usage = np.array([[8.0, 1, 1, 0], [4.0, 0, 0, 4]]), np.array([0.75, 0.25])
     P = np.array([[0.8, 0.1, 0.1, 0], [0.5, 0, 0, 0.5]])
-    np.testing.assert_allclose(ranked(W, usage), P)
+    np.testing.assert_allclose(ranked(W, usage, "weight"), P)
+    np.testing.assert_allclose(ranked(W, usage), P / (usage @ P + 0.25) ** 0.6)
     np.testing.assert_allclose(ranked(W, usage, "lift"), P / (usage @ P + 0.25))
     specific = ranked(W, usage, "specificity")
     np.testing.assert_allclose(specific[0, 0], 0.8 * np.log(0.8 / 0.5) + 0.5 - 0.8)
     np.testing.assert_allclose(specific[1, 3], 0.5 * np.log(0.5 / 0.025) + 0.025 - 0.5)  # a tenth of 1/4 at least
     assert specific[1, 0] < 0
     assert leading(specific, 2) == [[0, 1], [3, 0]]
-    np.testing.assert_allclose(ranked(W * 2e307, usage), P)
+    np.testing.assert_allclose(ranked(W * 2e307, usage, "weight"), P)
 
 
 def test_what_every_component_has_leads_by_weight_alone_and_rare_features_do_not_win_by_chance() -> None:
@@ -201,7 +202,7 @@ def test_top_features_have_names_and_values(kind: type[OnlineNMF | BatchNMF]) ->
     X = pd.DataFrame(np.random.default_rng(0).gamma(1.0, 1.0, (80, 5)), columns=list("abcde"))
     model = kind(2, random_state=0).set_params(**({"tol": 0.01} if kind is BatchNMF else {})).fit(X)
     W = model.components_ / model.components_.sum(axis=1, keepdims=True)
-    for k, features in enumerate(model.top_features(3)):
+    for k, features in enumerate(model.top_features(3, by="weight")):
         assert [name for name, _ in features] == [list("abcde")[f] for f in np.argsort(-W[k])[:3]]
         np.testing.assert_allclose([value for _, value in features], np.sort(W[k])[::-1][:3])
     assert [len(features) for features in model.top_features(99, by="lift")] == [5, 5]
@@ -211,7 +212,7 @@ def test_top_features_have_names_and_values(kind: type[OnlineNMF | BatchNMF]) ->
         with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
             model.top_features(bad)  # type: ignore[arg-type]
     for wrong in ("size", ["weight"]):
-        with pytest.raises(ValueError, match="by must be one of weight, lift, specificity, got"):
+        with pytest.raises(ValueError, match="by must be one of relevance, weight, lift, specificity, got"):
             model.top_features(3, by=wrong)  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="fit"):
         kind(2).top_features()
@@ -239,7 +240,8 @@ def shown(output: str) -> list[int]:
 
 def test_topics_are_listed_by_share_with_the_words_that_belong_together(model: Path) -> None:
     nmf, output = onmf.load(model), invoke("topics", model, "--top", 6)
-    assert "words (% of the topic)" in output
+    assert "words (relevance)" in output
+    assert "words (% of the topic)" in invoke("topics", model, "--by", "weight")
     assert shown(output) == np.argsort(-nmf.usage_).tolist()
     rows = output.split("%  ")[1:]
     assert [set(re.findall(r"[a-z]{3,}", row)) for row in rows] == [set(each.split()) for each in SUBJECTS.values()]
@@ -292,7 +294,7 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     np.save(tmp_path / "x.npy", X)
     for name in ("x.csv", "x.npy"):
         invoke("fit", tmp_path / name, "-k", 2, "--seed", 0, "--out", tmp_path / f"{name}.m")
-    output = invoke("topics", tmp_path / "x.csv.m", tmp_path / "x.csv", "--top", 5)
+    output = invoke("topics", tmp_path / "x.csv.m", tmp_path / "x.csv", "--top", 5, "--by", "weight")
     assert "features (% of the component)" in output
     assert "near infrared" in output
     assert "coherence" not in output.lower()  # which intensities do not have
@@ -303,9 +305,7 @@ def test_features_that_are_no_words_are_called_so_and_nameless_ones_have_a_cure(
     assert "-0." not in invoke(
         "topics", tmp_path / "x.csv.m", "--by", "specificity"
     )  # what other components have more of
-    assert "is not one of 'weight', 'lift', 'specificity'" in invoke(
-        "topics", tmp_path / "x.npy.m", "--by", "x", fails=True
-    )
+    assert "is not one of 'relevance', 'weight'" in invoke("topics", tmp_path / "x.npy.m", "--by", "x", fails=True)
 
 
 def test_topics_of_hashed_words_say_how_to_keep_them(texts: Path) -> None:
@@ -318,7 +318,7 @@ def test_words_that_lead_every_topic_are_named_with_the_cure(texts: Path) -> Non
     json_lines(texts, sentences(words="the and the and the of"))
     said = invoke("fit", texts, "-k", 3, "--seed", 0, "--passes", 2, "--out", "m")
     assert len(re.findall(r"%\): ([a-z]{3,} ){6}the and$", said, re.MULTILINE)) == 3  # what fit says, it says by lift
-    output = invoke("topics", "m")
+    output = invoke("topics", "m", "--by", "weight")
     assert re.search("most topics have '(the|and)', '(the|and)'.* among their leading words; --by lift", output)
     assert "most topics" not in invoke("topics", "m", "--by", "lift")
     assert invoke("fit", f"{texts}?stop=english", "-k", 3, "--seed", 0, "--out", "s")

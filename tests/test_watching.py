@@ -181,8 +181,11 @@ def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> No
 
 
 REFUSED = {
-    "an interval without a unit": (["--log-every", "30"], "--log-every 30: write a number and s, m or h, as in 30s."),
-    "words for an interval": (["--log-every", "often"], "write a number and s, m or h"),
+    "an interval without a unit": (
+        ["--log-every", "30"],
+        "--log-every 30: write a number and ms, s, m or h, as in",
+    ),
+    "words for an interval": (["--log-every", "often"], "write a number and ms, s, m or h"),
     "a log in no folder": (["--log-json", "absent/run.jsonl"], "cannot write absent/run.jsonl: No such file"),
     "a folder as log": (["--log-json", "."], "cannot write .: Is a directory"),
     "the data as log": (["--log-json", "x.npy"], "x.npy is a file of the run itself"),
@@ -190,6 +193,13 @@ REFUSED = {
     "no port": (["--metrics", "here"], "--metrics here: write a port, or HOST:PORT"),
     "no such port": (["--metrics", "65536"], "--metrics 65536: write a port, or HOST:PORT"),
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("300ms", 0.3), ("1.5s", 1.5), (".5m", 30.0), ("2h", 7200.0), ("0s", 0.0)]
+)
+def test_durations_have_units_from_milliseconds_to_hours(text: str, seconds: float) -> None:
+    assert watching.seconds_of(text, "--every") == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("case", REFUSED)

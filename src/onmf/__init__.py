@@ -25,6 +25,7 @@ __all__ = [
     "load",
     "methods",
     "plots",
+    "recommend",
     "save",
     "select_rank",
     "separate",
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
     from onmf.insight import plots, topics
+    from onmf.insight.recommendation import recommend
     from onmf.insight.separation import separate
     from onmf.learner import Progress
     from onmf.model.sets import Sets
@@ -66,6 +68,7 @@ else:
         "load": "onmf.estimators.files",
         "methods": "onmf.methods",
         "plots": "onmf.insight.plots",
+        "recommend": "onmf.insight.recommendation",
         "save": "onmf.estimators.files",
         "suggest_divergence": "onmf.selection.divergence",
         "select_rank": "onmf.selection.rank",

@@ -94,8 +94,9 @@ class Samples:
 
     @property
     def density(self) -> float:
-        """The share of entries that are not zero; of a masked X, the share that is stored."""
-        stored = self.values.size if self.masked else int(np.count_nonzero(self.values))
+        """The share of entries that are not zero; of a masked X, the share that is not missing."""
+        present = self.values if not self.masked else self.entry_weight
+        stored = self.values.size if present is None else int(np.count_nonzero(present))
         return float(stored) / max(self.shape[0] * self.shape[1], 1)
 
     @property

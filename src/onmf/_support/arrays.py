@@ -87,3 +87,10 @@ def is_tensor(X: Any) -> bool:
 def is_dask(X: Any) -> bool:
     """Return whether X is a Dask array or data frame, by its name: Dask is imported only by those who use it."""
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")
+
+
+def taken(array: Any, places: Counts, axis: int) -> Any:
+    """Return what stands at these places along an axis, and zeros where a place is -1."""
+    found = np.take(array, places, axis=axis)
+    np.moveaxis(found, axis, 0)[places < 0] = 0
+    return found

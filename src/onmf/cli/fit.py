@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections import deque
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -21,7 +22,7 @@ from onmf.cli.output import OutputTarget, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
 from onmf.cli.topics import is_text, leading_lines
-from onmf.data import Rows, Spec, path_of, prefetch, shuffle
+from onmf.data import Rows, Spec, open_source, path_of, prefetch, shuffle
 from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
@@ -38,7 +39,7 @@ EXAMPLES = (
     "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
     "`onmf fit 'news.jsonl?field=body&stop=english&max_df=0.5' -k 20 --out news.safetensors`\n\n"
     "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
-    "`onmf fit ratings.npz --implicit missing -k 10 --out tastes.safetensors`\n\n"
+    "`onmf fit 'ratings.csv?user=userId&item=movieId&value=rating' -k 20 --divergence squared_l2 --out tastes`\n\n"
     "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
     "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
     "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
@@ -71,7 +72,7 @@ def fit(
         Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="How often to save the checkpoint, e.g. 30s, 5m, 1h.", show_default="30s")
+        str | None, typer.Option(help="How often to save the checkpoint, e.g. 300ms, 30s, 5m, 1h.", show_default="30s")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
     verify: Annotated[
@@ -110,11 +111,13 @@ def fit(
     _require_valid(model, previous, fixed_model)
     loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
-    begun = previous.source_ if previous is not None else _source_in(keep) if resume and keep is not None else None
+    begun = _source_in(keep) if resume and keep is not None and keep.exists() else None
+    grow = begun is None and previous is not None and dask is None and _grows(model, previous)
+    begun = begun or (previous and previous.source_)
     like = begun or (fixed_model and fixed_model.source_)
     order = shuffle_buffer, settings["shuffle"], settings["random_state"]
     if dask is None:
-        source = _opened(data, like, *order)
+        source = _opened(data, like, grow, *order)
     else:
         from onmf.distributed import partitioned  # not needed for --help
 
@@ -209,6 +212,12 @@ def _require_valid(model: onmf.OnlineNMF, previous: onmf.OnlineNMF | None, fixed
 # The data
 
 
+def _grows(model: onmf.OnlineNMF, previous: onmf.OnlineNMF) -> bool:
+    from onmf.learner.growth import may_grow  # not needed for --help
+
+    return previous._learned is not None and may_grow(model._configured().recipe, previous._learned, model.features)
+
+
 def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:
     """Return how the features of a run were made, since a vocabulary stays when texts are added."""
     from onmf.persistence.file import ModelFileError
@@ -218,13 +227,13 @@ def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:
     return None
 
 
-def _opened(data: str, like: Spec | None, buffer: int | None, shuffled: bool, seed: int | None) -> Any:
+def _opened(data: str, like: Spec | None, grow: bool, buffer: int | None, shuffled: bool, seed: int | None) -> Any:
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
     A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
     learnt in that order are poor, so that texts are shuffled as far as a little memory goes.
     """
-    source = opened(data, like)
+    source = opened(data, like, partial(open_source, grow=grow))
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")

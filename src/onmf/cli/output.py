@@ -214,7 +214,7 @@ class RowWriter:
                 if not (keeps and done):
                     raise
                 interrupted = True
-            if output is None or self.skipped == done:
+            if output is None or (self.first_fault and self.skipped == done):
                 fail(f"{self.data} has no sample that could be read. {self.first_fault or ''}".rstrip())
             if source.n_samples not in (None, done) and not (self.first_fault or interrupted):
                 fail(f"{self.data} announced {counted(source.n_samples, 'sample')} but ended after {done}.")
@@ -225,6 +225,10 @@ class RowWriter:
             lost = f", and {self.unread} could not be read" if named and self.unread else ""
             without = "without a picture" if self.pictures else "NaN"
             tell_of_skipped(self.skipped, done, f"{without}{lost}; the first reason: {self.first_fault}")
+        elif self.skipped:
+            errors.print(
+                f"onmf: {self.skipped} of the {counted(done, 'row')} are zeros, so that their proportions are NaN."
+            )
         if interrupted:
             errors.print(f"Interrupted after {counted(done, 'sample')}; their {self.what} are in {self.place}.")
             raise typer.Exit(130)

@@ -7,6 +7,7 @@ import errno
 import json
 import math
 import os
+import re
 import socket
 import sys
 import threading
@@ -33,6 +34,7 @@ Show: TypeAlias = "Callable[[onmf.Progress], None]"
 AT_ONCE = 1.0  # seconds
 LOOPBACK = "127.0.0.1"
 MOST_CLIENTS = 16  # of --metrics, at a time
+DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", re.ASCII)
 PATIENCE = 5.0  # seconds, with a client that is silent
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
@@ -59,12 +61,12 @@ Metrics = Annotated[
 
 
 def seconds_of(text: str, option: str) -> float:
-    """Return the seconds of ``30s``, ``5m`` and ``1h``."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = text[:-1], units.get(text[-1:], 0.0)
-    if not unit or not number.isascii() or not number.replace(".", "", 1).isdecimal():
-        fail(f"{option} {text}: write a number and s, m or h, as in 30s.")
-    return float(number) * unit
+    """Return the seconds of ``300ms``, ``30s``, ``5m`` and ``1h``."""
+    units = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+    found = DURATION.fullmatch(text)
+    if found is None:
+        fail(f"{option} {text}: write a number and ms, s, m or h, as in 30s.")
+    return float(found[1]) * units[found[2]]
 
 
 def _interval(every: str) -> float:

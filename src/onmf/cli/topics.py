@@ -19,7 +19,7 @@ from onmf.cli import app
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
-from onmf.cli.terminal import console, errors, print_json
+from onmf.cli.terminal import console, errors, fail, print_json
 from onmf.data import Spec
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ EXAMPLES = (
     "`onmf topics news.safetensors news.jsonl --top 8 --by lift`\n\n"
     "`onmf topics cells.safetensors --by specificity --json | jq '.topics[0].features'`"
 )
-VALUES = {"weight": "% of the topic", "lift": "times their share in all", "specificity": "specificity"}
-FORMATS = {"weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
+VALUES = {"weight": "% of the topic", "lift": "times their share in all"}  # others go by their names
+FORMATS = {"relevance": "{:.2g}", "weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
+BEGINNING = 100  # characters of a document
 SHOWN_AFTER_FIT = 10  # topics
 NARROWEST = 10  # column of words
 NOTICED = 1000  # a feature whose value is smaller by this factor than the leading one is not listed
@@ -53,12 +54,15 @@ def topics(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
     by: Annotated[
-        Literal["weight", "lift", "specificity"],
+        Literal["relevance", "weight", "lift", "specificity"],
         typer.Option(
-            help="weight: share of the topic; lift: that share relative to all topics; specificity: how much larger it "
-            "is than in the next topic."
+            help="weight: share of the topic; lift: that share relative to all topics; relevance: a blend of both; "
+            "specificity: how much larger it is than in the next topic."
         ),
-    ] = "weight",
+    ] = "relevance",
+    documents: Annotated[
+        int, typer.Option(min=0, help="Show this many samples of DATA for each topic, those that are most its own.")
+    ] = 0,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
@@ -66,23 +70,34 @@ def topics(
 
     Topic 3 is component_3 of what onmf transform writes.
     """
+    if data is None and documents:
+        fail("--documents shows samples; give DATA, too.")
     nmf = onmf.load(model)
     leading = nmf.top_features(top, by)
-    found = None if data is None else _measured(nmf, data, top, by)
+    source = None if data is None else opened_for(nmf, data, "the model")
+    if documents and source is not None and not source.rewinds:
+        fail(f"{data} can be read only once, and --documents reads it again; write it to a file first.")
+    found = None if source is None else _measured(nmf, source, top, by)
+    shown = _shown(nmf, source, documents) if documents else []
     shares = nmf.usage_ if found is None else found.usage
     coherence = None if found is None else found.coherence
     order = np.argsort(-shares, kind="stable").tolist()
     if as_json:
         topics_found = [_as_json(k, leading[k], shares[k], None if coherence is None else coherence[k]) for k in order]
+        for topic, k in zip(topics_found, order if shown else [], strict=False):
+            topic["documents"] = shown[k]
         mean = {} if coherence is None else {"coherence": coherence.mean()}
         print_json({"by": by, **mean, "topics": topics_found})
         return
     words = is_text(nmf.source_)
     console.print(_table(leading, shares, coherence, order, by, words))
     if coherence is not None and found is not None:
-        documents = counted(found.samples, "text" if words else "sample")
-        console.print(f"Coherence is the mean NPMI of pairs over {documents}: {coherence.mean():.2f} on average.")
-    if cure := _nameless(nmf) or (_everywhere(leading) if words and by == "weight" else None):
+        number = counted(found.samples, "text" if words else "sample")
+        console.print(f"Coherence is the mean NPMI of pairs over {number}: {coherence.mean():.2f} on average.")
+    for k in order if shown else []:
+        for each in shown[k]:
+            console.print(f"topic {k}, {each['share']:.0%} of row {each['row']}: {each['text']}", soft_wrap=True)
+    if cure := _nameless(nmf) or (_everywhere(leading) if words and by in ("weight", "relevance") else None):
         errors.print(f"onmf: {cure}")
 
 
@@ -106,11 +121,18 @@ def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
     return [*lines, f"onmf topics {model} shows {rest}, with weights."]
 
 
-def _measured(nmf: onmf.OnlineNMF, data: str, top: int, by: str) -> Measured:
+def _shown(nmf: onmf.OnlineNMF, source: Any, n: int) -> list[list[dict[str, Any]]]:
+    """Return the samples that show each topic best, with the beginnings of texts."""
+    found = nmf.representative_samples(source, n)
+    rows = {row for best in found for row, _ in best}
+    texts = source.beginnings(rows, BEGINNING) if hasattr(source, "beginnings") else {}
+    return [[{"row": row, "share": share, "text": texts.get(row, "")} for row, share in best] for best in found]
+
+
+def _measured(nmf: onmf.OnlineNMF, source: Any, top: int, by: str) -> Measured:
     from onmf.estimators.streaming import measured
     from onmf.insight.topics import leading, ranked
 
-    source = opened_for(nmf, data, "the model")
     started = time.perf_counter()
     with watched("30s", None, None) as show:
 
@@ -126,7 +148,7 @@ def _table(leading: Leading, shares: Any, coherence: Any, order: list[int], by: 
     heads = ["topic", "share", *(["coherence"] if coherence is not None else [])]
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    values = VALUES[by] if words else VALUES[by].replace("topic", "component")
+    values = VALUES.get(by, by) if words else VALUES.get(by, by).replace("topic", "component")
     table.add_column(f"{'words' if words else 'features'} ({values})", overflow="fold")
     width = max(NARROWEST, console.width - sum(len(head) + 3 for head in heads))  # padded by 2, and a line of the box
     for k in order:

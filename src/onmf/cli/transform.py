@@ -111,7 +111,6 @@ def write_coefficients(
     """Write the coefficients or proportions of DATA, and return facts about them."""
     from onmf.estimators.description import origin_of  # not needed for --help
     from onmf.estimators.streaming import usual_size
-    from onmf.learner.learned import proportions
 
     source = opened_for(nmf, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
@@ -119,8 +118,7 @@ def write_coefficients(
     writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
 
     def rows(on_bad: Any) -> Rows:
-        for numbers, H in nmf.served(source, batch_size or usual_size(source), on_bad):
-            yield numbers, proportions(H, nmf.components_) if what == "proportions" else H
+        return nmf.served(source, batch_size or usual_size(source), on_bad, shares=what == "proportions")
 
     return writer.write(rows, watch) | {"components": len(columns)}
 

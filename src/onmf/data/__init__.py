@@ -15,6 +15,7 @@ for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
 from onmf.data.in_memory import Batches, Rows  # noqa: E402
+from onmf.data.text import texts  # noqa: E402
 from onmf.data.tools import prefetch, rebatch, repeat, scale, shuffle, take  # noqa: E402
 
 __all__ = [
@@ -37,4 +38,5 @@ __all__ = [
     "schemes",
     "shuffle",
     "take",
+    "texts",
 ]

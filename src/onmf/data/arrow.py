@@ -20,6 +20,7 @@ from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
 from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
+from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 from onmf.samples import Samples
 
@@ -249,10 +250,10 @@ arrow_scheme = partial(register, needs="pyarrow", extra="parquet", feature_optio
 FILES = ("folders", "patterns")
 
 
-@arrow_scheme("parquet", [".parquet"], takes=FILES)
-def parquet(path: Path, table: TableOptions) -> Source:
-    """Open a Parquet file, or those in a folder or matching a pattern."""
-    return ArrowFiles(path, "parquet", table)
+@arrow_scheme("parquet", [".parquet"], takes=FILES, feature_options=SHAPING)
+def parquet(path: Path, table: TableOptions, rating: RatingOptions) -> Source:
+    """Open a Parquet file, or those in a folder or matching a pattern, or the ratings in them."""
+    return rows_or_ratings(partial(ArrowFiles, path, "parquet"), table, rating)
 
 
 @arrow_scheme("feather", [".feather"], takes=FILES)

@@ -39,6 +39,7 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
             raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
         X = with_genes_of(X, learnt)
         X, features = X.X, Features.of(X.n_vars, X.var_names)
+    X = as_numpy(X)
     if not is_array_like(X):
         raise TypeError(
             f"X is of type {type(X).__module__}.{type(X).__name__}, which cannot be converted to an array; pass an "
@@ -46,6 +47,19 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
         )
     X = native(X)
     return np.asarray(X).reshape(-1, X.shape[-1]) if getattr(X, "ndim", 2) == 3 and X.size else X, features
+
+
+def as_numpy(X: Any) -> Any:
+    """Return an array of another library of arrays as NumPy's, and anything else as it is."""
+    if isinstance(X, np.ndarray) or not hasattr(X, "__array_namespace__"):
+        return X
+    try:
+        return np.asarray(X)
+    except Exception as error:  # of whatever type, the library is at fault
+        raise TypeError(
+            f"X is an array of {type(X).__module__.partition('.')[0]} that NumPy cannot take "
+            f"({' '.join(str(error).split()).rstrip('.')}); pass it as a NumPy array, copied to the processor's memory."
+        ) from None
 
 
 def with_genes_of(adata: Any, learnt: Features | None) -> Any:

@@ -1,6 +1,7 @@
 """Standard input, FIFOs and other devices, read once from front to back: their lines, bytes, and format."""
 
 import csv
+import gzip
 import io
 import json
 import logging
@@ -59,10 +60,12 @@ def name_of(path: Path) -> str:
 def lines(path: Path, most: int) -> Iterator[str]:
     """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them.
 
-    Of a line that is longer than ``most`` characters, only the beginning comes, which is longer than that by one.
+    A file whose name ends in .gz is decompressed. Of a line that is longer than ``most`` characters, only the beginning
+    comes, which is longer than that by one.
     """
     if str(path) != "-":
-        with path.open(encoding="utf-8-sig", errors=KEPT) as file:
+        packed = path.suffix.lower() == ".gz"
+        with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", errors=KEPT) as file:
             found = _cut(file, most)
             yield from _of_8_bits(str(path), until_interrupted(found) if is_pipe(path) else found)
         return

@@ -9,7 +9,7 @@ import importlib.util
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,13 +41,15 @@ class Spec:
     """The way a source makes features of its data, which a model remembers so that other data are read alike.
 
     It holds the scheme, those options that shape the features, and the names of the features;
-    ``open_source(text, like=spec)`` applies it. Options are plain: texts, numbers, yes or no (``bool``), and lists of
+    ``open_source(text, like=spec)`` applies it, and with ``grows`` adds the features that only those data have. Options
+    are plain: texts, numbers, yes or no (``bool``), and lists of
     texts or of numbers.
     """
 
     scheme: str | None = None  # None: not opened by a name
     options: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
+    grows: bool = False
 
     def __post_init__(self) -> None:
         if not (self.scheme is None or isinstance(self.scheme, str)) or not isinstance(self.options, Mapping):
@@ -204,13 +206,15 @@ def path_of(text: str | Path) -> Path:
     return _parsed(str(text))[1]
 
 
-def open_source(text: str | Path, like: Spec | None = None) -> Source:
+def open_source(text: str | Path, like: Spec | None = None, grow: bool = False) -> Source:
     """Return the source that a text names, as ``onmf fit`` takes it.
 
     ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
-    size, columns, ... An option that is given and contradicts it raises an error. Every scheme takes ``memory=500MB``,
+    size, columns, ... An option that is given and contradicts it raises an error. With ``grow``, new words or columns
+    come after the model's features, for ``fit(..., resume_from=model)`` to add. Every scheme takes ``memory=500MB``,
     which reading a batch may take, and ``links=follow``.
     """
+    like = replace(like, grows=True) if grow and like is not None else like
     scheme, path, options = _parsed(str(text))
     values = _values(str(text), scheme, options)
     if like is not None:
@@ -277,9 +281,8 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 
 
 def _by_suffix(path: str) -> Scheme:
-    suffix = Path(path).suffix.lower()
     for scheme in schemes():
-        if suffix in scheme.suffixes or (path == "-" and scheme.name == "text"):
+        if path.lower().endswith(scheme.suffixes) or (path == "-" and scheme.name == "text"):
             return scheme
     names = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
@@ -342,8 +345,10 @@ def _likened(text: str, scheme: Scheme, given: dict[str, Any], like: Spec) -> di
     """
     shaping, learnt = scheme.feature_options, dict(like.options)
     names = None if like.names is None else list(like.names)
-    if names is not None and scheme.options.get("columns") is list:
+    if names is not None and scheme.options.get("columns") is list and not like.grows:
         shaping, learnt = shaping | {"columns"}, learnt | {"columns": names}
+    elif like.grows:
+        learnt.pop("columns", None)
     for option in ("columns", "features"):
         if names is not None and sorted(given.get(option, ())) == sorted(names):
             given = given | {option: names}

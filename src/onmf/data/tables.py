@@ -5,7 +5,8 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,6 +20,7 @@ from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_numb
 from onmf.data.lines import LineRows
 from onmf.data.outputs import Heading, Lines
 from onmf.data.pipes import lines, not_utf8
+from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 
 log = logging.getLogger("onmf")
@@ -27,14 +29,17 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins so is co
 OPEN_QUOTE = "has a quoted text that continues in the next line; write the table without line breaks in its texts"
 LENGTHS_DIFFER = "a line is shorter or longer than the others, or continues in the next"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
+MISSING = ("", "na", "n/a", "#n/a", "null", "none", "-", "?", ".")  # how a missing number may be written, besides nan
 
 
 class Table(LineRows):
     """Lines of numbers between delimiters; a first line without any number names the columns.
 
-    ``header``, yes or no, decides where names look like numbers, as years do. Columns are chosen by name, or by number
-    where there are no names; if there are just as many as are asked for by name, they take those names. Missing values
-    become NaN, which the learner takes for missing or raises an error about.
+    So does one that begins with a text and goes on with numbers, as in a pivot table, unless it looks like the next:
+    then the first column names the rows. ``header``, yes or no, decides where names look like numbers, as years do.
+    Columns are chosen by name, or by number where there are no names; if there are just as many as are asked for by
+    name, they take those names. Missing values become NaN, which the learner takes for missing or raises an error
+    about.
     """
 
     def __init__(self, path: Path, delimiter: str, header: str | None, options: TableOptions) -> None:
@@ -48,13 +53,18 @@ class Table(LineRows):
             first = next(found, "")
             self._require_short(0, first)
             fields = self._fields(first)
+            # One number among missing values is a sample.
+            self.has_header = not any(map(parses_as_number, fields)) if header is None else header == "yes"
+            if header is None and fields and not self.has_header and not parses_as_number(fields[0]):
+                second = next(found, "")
+                found = chain([second] if second else (), found)
+                below = self._fields(second) if len(second) <= self.most else []
+                self.has_header = _are_names(fields, below, {options.index, options.weight, *(options.drop or ())})
             others = sum(1 for _ in found) if self.rewinds else None
         if not fields:
             raise SourceError(f"{self.where} is empty.")
         if self._leaves_quote_open(first):
             raise SourceError(f"{self.where}: its first line {OPEN_QUOTE}.")
-        # One number among missing values is a sample.
-        self.has_header = not any(map(parses_as_number, fields)) if header is None else header == "yes"
         if self.has_header and (wrong := not_utf8(first)):
             raise SourceError(f"{self.where}: the line that names the columns {wrong}.")
         self.names = fields if self.has_header else None
@@ -70,9 +80,14 @@ class Table(LineRows):
     def _choose(self, fields: list[str], options: TableOptions) -> None:
         names = fields if self.has_header else [str(number) for number in range(self.n_fields)]
         unnamed = self.has_header and fields[0] in UNNAMED and all(fields[1:])
-        if unnamed and fields[0] not in options.named:
+        pivot = self.has_header and options.index is None and all(map(parses_as_number, fields[1:]))
+        pivot = pivot and not parses_as_number(fields[0]) and len(fields) > 1
+        if (unnamed or pivot) and fields[0] not in options.named:
+            why = "has no name, as pandas writes row names"
+            if not unnamed:
+                why = f"{fields[0]}, stands beside columns that are named by numbers, as in a pivot table"
             what = "it names the rows and is no feature" if options.index is None else "it is left out"
-            log.warning("%s: the first column has no name, as pandas writes row names; %s.", self.where, what)
+            log.warning("%s: the first column %s; %s.", self.where, why, what)
             index = fields[0] if options.index is None else options.index
             options = replace(options, drop=[fields[0], *(options.drop or ())], index=index)
         chosen, given = None, options.columns
@@ -139,10 +154,10 @@ class Table(LineRows):
         """Return row numbers, or the names of the rows where a column holds them."""
         if self.index is None:
             return np.arange(first, first + len(block))
-        rows = list(map(self._fields, block))
-        if any(len(fields) != self.n_fields for fields in rows):
+        rows = list(csv.reader(block, delimiter=self.delimiter))
+        if len(rows) != len(block) or any(len(fields) != self.n_fields for fields in rows):
             raise ValueError(LENGTHS_DIFFER)
-        return np.array([fields[self.index] for fields in rows], dtype=object)
+        return np.array([fields[self.index].strip() for fields in rows], dtype=object)
 
     def _name(self, line: str) -> str | None:
         """Return the name of a bad row; None where its line does not tell it.
@@ -177,6 +192,8 @@ class Table(LineRows):
             at = f"at {row}, column {column}{f' ({name})' if name else ''} (counted from 0)"
             if field and not parses_as_number(field):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
+                if number == 0 and not self.has_header:
+                    cure += ", or write ?header=yes if this line names the columns"
                 if name is not None:
                     cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
                 return f"{field!r} is not a number {at}; {cure}"
@@ -194,16 +211,40 @@ class Table(LineRows):
         return [field.strip() for field in next(csv.reader([line.rstrip("\r\n")], delimiter=self.delimiter), [])]
 
 
-@register("csv", [".csv"], takes=["standard input"], feature_options=["columns"])
-def comma_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Open a table of numbers separated by commas."""
-    return Table(path, ",", header, table)
+def _are_names(first: list[str], second: list[str], asked: set[str | None]) -> bool:
+    """Return whether a line that begins with a text, or a gap, and has numbers names columns, given the next line.
+
+    A text above a number is a name. Over texts, numbers are names if they ascend, as in a pivot table, and those of the
+    next line do not, unless columns are ``asked`` for by their places.
+    """
+    if first[0] == "" and first[1:] == [str(place) for place in range(len(first) - 1)]:  # a frame without any names
+        return True
+    if any(
+        parses_as_number(below) and field.lower() not in MISSING and not parses_as_number(field)
+        for field, below in zip(first, second, strict=False)
+    ):
+        return True
+    if not second or parses_as_number(second[0]):
+        return False
+    return asked - {None} <= set(first) and (first[0] == "" or (_ascend(first) and not _ascend(second)))
 
 
-@register("tsv", [".tsv"], takes=["standard input"], feature_options=["columns"])
-def tab_separated(path: Path, header: str | None = None, *, table: TableOptions) -> Source:
-    """Open a table of numbers separated by tabs."""
-    return Table(path, "\t", header, table)
+def _ascend(fields: list[str]) -> bool:
+    """Return whether a line has several numbers, all in ascending order, and no gaps."""
+    numbers = [float(field) for field in fields if parses_as_number(field)]
+    return len(numbers) > 1 and "" not in fields and all(low < high for low, high in pairwise(numbers))
+
+
+@register("csv", [".csv", ".csv.gz"], takes=["standard input"], feature_options=SHAPING)
+def comma_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
+    """Open a table of numbers separated by commas, or the ratings in it."""
+    return rows_or_ratings(partial(Table, path, ",", header), table, rating)
+
+
+@register("tsv", [".tsv", ".tsv.gz"], takes=["standard input"], feature_options=SHAPING)
+def tab_separated(path: Path, header: str | None = None, *, table: TableOptions, rating: RatingOptions) -> Source:
+    """Open a table of numbers separated by tabs, or the ratings in it."""
+    return rows_or_ratings(partial(Table, path, "\t", header), table, rating)
 
 
 class Csv(Lines, suffixes=[".csv"]):
@@ -225,9 +266,13 @@ class Csv(Lines, suffixes=[".csv"]):
 
     def _quoted(self, text: str) -> str:
         text = str(text)
-        if self.heading.safe and text.startswith(FORMULAS):
-            text = "'" + text
+        text = not_computed(text) if self.heading.safe else text
         return '"' + text.replace('"', '""') + '"' if set(text) & {self.delimiter, '"', "\n", "\r"} else text
+
+
+def not_computed(text: str) -> str:
+    """Return a text that spreadsheets take for a text, whatever it begins with."""
+    return "'" + text if text.startswith(FORMULAS) else text
 
 
 class Tsv(Csv, suffixes=[".tsv"]):

@@ -7,9 +7,9 @@ cannot be read twice must, but has no words to show.
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ import numpy.typing as npt
 import scipy
 
 from onmf._support.skipping import Unread
-from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading
-from onmf.data.budget import MEMORY, characters
+from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading, require_room
+from onmf.data.budget import MEMORY, PARSED, allowed, characters
 from onmf.data.columns import shown
 from onmf.data.files import matching, named
+from onmf.data.in_memory import Rows
 from onmf.data.lines import JsonLines
 from onmf.data.pipes import lines, name_of
 from onmf.data.registry import Spec, register
@@ -36,6 +37,7 @@ COUNTED = 1024  # bytes of memory for each word that is counted, which takes hal
 LONG = 32  # characters of a word; longer ones take the room of several
 MOST_FEATURES = 2**31 - 1  # of scikit-learn's vectorisers
 COUNTED_AT_A_TIME = 1000  # texts
+LEAST_TOLD = 0.005  # the share of unknown words from which on it is told
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class TextOptions:
 
     ``words`` is how many words to learn a vocabulary of, among those that ``min_df`` and ``max_df`` leave; ``hashed``
     does without a vocabulary. ``ngrams=2`` also counts pairs of words, ``stop=english`` leaves the commonest English
-    words out, ``tfidf=yes`` weights words by their rarity and texts by their length.
+    words out, ``stop=FILE`` those in a file, ``tfidf=yes`` weights words by their rarity and texts by their length.
     """
 
     words: int | None = None
@@ -70,10 +72,6 @@ class TextOptions:
                 )
         if self.words is not None and self.hashed is not None:
             raise SourceError(f"{where}: words= learns a vocabulary and hashed= does without one; give one of them.")
-        if self.stop not in (None, "english"):
-            raise SourceError(
-                f"{where}: stop must be english, the only list of stop words there is; got {self.stop!r}."
-            )
 
 
 TEXT_OPTIONS = tuple(option.name for option in fields(TextOptions))
@@ -84,16 +82,18 @@ class WordFeatures:
     """The words that are features: those of a vocabulary, perhaps weighted, or all words, hashed."""
 
     hashed: int = HASHED  # features, where there is no vocabulary
-    stop: str | None = None
+    stop: str | list[str] | None = None
     ngrams: int = 1
     vocabulary: list[str] | None = None
     idf: list[float] | None = None
 
-    def vectoriser(self) -> Any:
-        """Return scikit-learn's object that turns texts into rows."""
+    def vectoriser(self, counting: "UnknownWords | None" = None) -> Any:
+        """Return scikit-learn's object that turns texts into rows, perhaps one that counts unknown words."""
         from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 
         read = {**self._read, "dtype": np.float64}
+        if counting is not None:
+            read = {"analyzer": counting, "dtype": np.float64}
         if self.vocabulary is None:
             return HashingVectorizer(n_features=self.hashed, alternate_sign=False, norm=None, **read)
         if self.idf is None:
@@ -111,6 +111,32 @@ class WordFeatures:
     @property
     def _read(self) -> dict[str, Any]:
         return {"stop_words": self.stop, "ngram_range": (1, self.ngrams)}
+
+
+class UnknownWords:
+    """A reader of texts that counts the words which a model does not know, and says so once, at the end."""
+
+    def __init__(self, where: str | Path, words_of: Callable[[str], list[str]], known: Collection[str]) -> None:
+        self.where, self.words_of, self.known = where, words_of, frozenset(known)
+        self.texts = self.blank = self.words = self.unknown = 0
+        self.told = False
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        words = self.words_of(text)
+        single = [word for word in words if " " not in word]  # not of pairs
+        self.texts, self.words = self.texts + 1, self.words + len(single)
+        self.unknown += sum(word not in self.known for word in single)
+        self.blank += self.known.isdisjoint(words)
+        return words
+
+    def tell(self) -> None:
+        """Say what share of the words is unknown, and how many texts have no others."""
+        share = self.unknown / max(self.words, 1)
+        if not self.told and (self.blank or share >= LEAST_TOLD):
+            blank = f"; {self.blank} of {self.texts} texts have no word that it knows" if self.blank else ""
+            log.warning("%s: %.0f %% of the words are unknown to the model%s.", self.where, 100 * share, blank)
+        self.told = self.told or self.texts > 0
 
 
 @dataclass
@@ -160,14 +186,19 @@ class WordCounts:
         """
         if not self.total:
             raise SourceError(f"{where} has no words to count.")
-        low, high = self._limit(min_df, 1), self._limit(max_df, self.texts)
-        kept = [(-self.total[word], word) for word, n in self.in_texts.items() if low <= n <= high]
+        low, high = self.limit(min_df, 1), self.limit(max_df, self.texts)
+        kept = self.most_frequent(low, high)
         if not kept:
             raise SourceError(
                 f"{where}: of {len(self.in_texts)} words in {self.texts} texts none is in at least {low:g} and at most "
                 f"{high:g} of them; give another min_df or max_df."
             )
-        return sorted(word for _, word in sorted(kept)[:words])
+        return sorted(kept[:words])
+
+    def most_frequent(self, low: float, high: float) -> list[str]:
+        """Return the words in at least ``low`` and at most ``high`` texts, the most frequent first."""
+        kept = sorted((-self.total[word], word) for word, n in self.in_texts.items() if low <= n <= high)
+        return [word for _, word in kept]
 
     @property
     def usual_min_df(self) -> int:
@@ -178,7 +209,8 @@ class WordCounts:
         """Return log((1 + n) / (1 + texts with the word)) + 1, as in scikit-learn: the rarer, the heavier."""
         return [math.log((1 + self.texts) / (1 + self.in_texts[word])) + 1.0 for word in vocabulary]
 
-    def _limit(self, df: float | None, usual: int) -> float:
+    def limit(self, df: float | None, usual: int) -> float:
+        """Return a number of texts, given as that or as a share of them."""
         return usual if df is None else df if isinstance(df, int) else df * self.texts
 
 
@@ -250,11 +282,14 @@ def _whole_file(path: Path) -> str:
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
-    def __init__(self, corpus: Corpus, words: WordFeatures) -> None:
+    def __init__(self, corpus: "Corpus | TextList", words: WordFeatures, told: bool = False) -> None:
         self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index_name
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
-        self.vectoriser = words.vectoriser()
+        self.unknown = None
+        if told and words.vocabulary is not None:
+            self.unknown = UnknownWords(corpus.where, words.analyser(), frozenset(words.vocabulary))
+        self.vectoriser = words.vectoriser(self.unknown)
         if corpus.paths is not None:
             self.files, self.n_samples = named(corpus.path, corpus.paths), len(corpus.paths)
             self.rows_in = dict.fromkeys(corpus.paths, 1)
@@ -266,11 +301,65 @@ class Documents(Sequential):
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        for rows, texts in self.corpus.texts(size, on_bad):
-            X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
-            if isinstance(rows[0], Unread):  # which comes alone
-                X = scipy.sparse.csr_matrix(([np.nan], ([0], [0])), shape=X.shape)
-            yield rows, X
+        try:
+            for rows, texts in self.corpus.texts(size, on_bad):
+                X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
+                if isinstance(rows[0], Unread):  # which comes alone
+                    X = scipy.sparse.csr_matrix(([np.nan], ([0], [0])), shape=X.shape)
+                yield rows, X
+        finally:
+            if self.unknown is not None:
+                self.unknown.tell()
+
+    def beginnings(self, rows: Collection[Any], length: int) -> dict[Any, str]:
+        """Return the first characters of the texts of these rows."""
+        read = (zip(names, texts, strict=True) for names, texts in self.corpus.texts(COUNTED_AT_A_TIME, None))
+        return {row: " ".join(text.split())[:length] for block in read for row, text in block if row in rows}
+
+
+@dataclass
+class TextList:
+    """Texts in memory, in place of a ``Corpus``."""
+
+    given: list[str]
+    where: str = "the texts"
+    rewinds: bool = True
+    index_name: str | None = None
+    paths: None = None
+    memory: int = field(default_factory=allowed)
+
+    def texts(self, size: int, on_bad: OnBad | None) -> Numbered:
+        """Yield numbers of rows with lists of texts."""
+        for first in range(0, len(self.given), size):
+            block = self.given[first : first + size]
+            yield np.arange(first, first + len(block)), block
+
+
+def are_texts(X: Any) -> bool:
+    """Return whether X is a list of texts, or a column of a table that holds some."""
+    one_by_one = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
+    return one_by_one and isinstance(next(iter(X), None), str)
+
+
+def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **options: Any) -> Source:
+    """Return texts in memory as rows of counts, with the options that files of texts take: ``stop="english"``.
+
+    ``like`` and ``grow`` are as in ``open_source``.
+    """
+    given = list(given)
+    for row, text in enumerate(given):
+        if not isinstance(text, str):
+            raise SourceError(f"row {row} (counted from 0) is of type {type(text).__name__}, not a text.")
+    shaping = {} if like is None else {name: like.options.get(name) for name in TEXT_OPTIONS}
+    chosen = TextOptions(**shaping | options)
+    chosen.require_valid("the texts")
+    read = _counted_source(TextList(given), chosen, like if like is None else replace(like, grows=grow))
+    parts = [batch for _, batch in read.batches(COUNTED_AT_A_TIME)]
+    source = Rows(scipy.sparse.vstack(parts).tocsr() if parts else np.empty((0, read.n_features)))
+    source.feature_names = read.feature_names
+    kept = {name: value for name, value in asdict(chosen).items() if value is not None} | dict(read.chosen)
+    source.spec = Spec("text", kept, None if read.feature_names is None else tuple(read.feature_names))
+    return source
 
 
 @register("text", [".txt"], takes=["folders", "patterns", "standard input"], feature_options=TEXT_OPTIONS)
@@ -284,17 +373,30 @@ def documents(
     field of JSON lines that names the rows.
     """
     options.require_valid(name_of(path))
+    source = _counted_source(Corpus(path, field, index, options.ngrams or 1), options, like)
+    source.chosen = dict(source.chosen) | ({} if field is None else {"field": field})
+    return source
+
+
+def _counted_source(corpus: Corpus | TextList, options: TextOptions, like: Spec | None) -> Documents:
     words, min_df, max_df = options.words, options.min_df, options.max_df
     ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
-    corpus = Corpus(path, field, index, ngrams)
     where, rewinds = corpus.where, corpus.rewinds
-    counted, n_samples = WordFeatures(options.hashed or HASHED, options.stop, ngrams), None
+    stop = _stop_words(where, options.stop, like)
+    counted, n_samples = WordFeatures(options.hashed or HASHED, stop, ngrams), None
     if like is not None and like.scheme not in (None, "text", "jsonl"):
         raise SourceError(
             f"{where}: the model was learnt from {like.scheme}, not from texts; give it data of that kind."
         )
     if like is not None and like.names is not None:
-        counted = replace(counted, vocabulary=list(like.names), idf=_weights(where, like, tfidf))
+        vocabulary, idf = list(like.names), _weights(where, like, tfidf)
+        if like.grows and rewinds:
+            counts, n_samples = _counted(corpus, counted)
+            low, known = counts.usual_min_df if min_df is None else min_df, frozenset(vocabulary)
+            often = counts.most_frequent(counts.limit(low, 1), counts.limit(max_df, counts.texts))
+            new = [word for word in often if word not in known][: words or USUAL]
+            vocabulary, idf = vocabulary + new, None if idf is None else idf + counts.idf(new)
+        counted = replace(counted, vocabulary=vocabulary, idf=idf)
     elif words is not None or (options.hashed is None and rewinds and like is None):
         counts, n_samples = _counted(corpus, counted)
         if words is None and min_df is None:
@@ -307,16 +409,32 @@ def documents(
         raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; {cure}.")
     elif like is None:
         _say_hashed(rewinds)
-    source = Documents(corpus, counted)
+    source = Documents(corpus, counted, told=like is not None)
     source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
-    settled = {"field": field, "words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
-    settled |= {"ngrams": ngrams, "tfidf": tfidf}
+    settled: dict[str, Any] = {"words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}
+    settled |= {"ngrams": ngrams, "tfidf": tfidf, "stop_words": stop if isinstance(stop, list) else None}
     source.chosen = {name: value for name, value in settled.items() if value is not None}
     return source
 
 
-def _counted(corpus: Corpus, counted: WordFeatures) -> tuple[WordCounts, int]:
+def _stop_words(where: object, stop: str | None, like: Spec | None) -> str | list[str] | None:
+    """Return the words to leave out: those of the model, which reads no file of a user's, or those of a file."""
+    if stop in (None, "english"):
+        return stop
+    if like is not None and stop == like.options.get("stop"):
+        kept = like.options.get("stop_words")
+        if not isinstance(kept, list) or not all(isinstance(word, str) for word in kept):
+            raise SourceError(f"{where}: the model does not have the stop words of {stop!r}; learn it again.")
+        return kept
+    path = Path(str(stop)).expanduser()
+    if not path.is_file():
+        raise SourceError(f"{where}: stop must be english, or a file of words; there is no file {stop!r}.")
+    require_room(path, PARSED * path.stat().st_size, allowed())
+    return sorted(set(WordFeatures().analyser()(_whole_file(path))))
+
+
+def _counted(corpus: Corpus | TextList, counted: WordFeatures) -> tuple[WordCounts, int]:
     """Return the words of all texts that can be read, and the number of all texts."""
     if not corpus.rewinds:
         raise SourceError(

@@ -4,11 +4,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 
 from onmf._support.checks import require_at_least, require_whole
 from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut
@@ -69,6 +71,39 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
 
     again = partial(shuffle, buffer=buffer, seed=seed)
     return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False)
+
+
+def with_features(source: Source, names: Sequence[str], fill: float = 0.0) -> Source:
+    """Return a source with the features of these names, in this order; ``fill`` stands where it has no such feature."""
+    found = tuple(source.feature_names or ())
+    if found == tuple(names):
+        return source
+
+    def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
+        for rows, batch in read_from(source, size, rng, on_bad, first):
+            yield rows, with_columns(batch, found, names, fill)
+
+    spec = source.spec
+    if spec is not None:
+        idf = dict(zip(found, spec.options.get("idf", ()), strict=False))
+        options = dict(spec.options) | ({"idf": [idf[name] for name in names]} if idf else {})
+        spec = replace(spec, options=options, names=tuple(names))
+    again = partial(with_features, names=names, fill=fill)
+    return Derived(source, batches, again, n_features=len(names), feature_names=list(names), spec=spec)
+
+
+def with_columns(X: Any, found: Sequence[str], names: Sequence[str], fill: float = 0.0) -> Any:
+    """Return X, whose columns have the names ``found``, with those of these names; others hold ``fill``."""
+    if isinstance(X, Samples):
+        if X.entry_weight is not None:
+            raise SourceError("features cannot be added to data whose entries weigh differently; use features='fixed'.")
+        return Samples(with_columns(X.matrix, found, names, fill), None, X.sample_weight, X.absent)
+    place = dict(zip(found, range(len(found)), strict=True))
+    places = [place.get(name, len(found)) for name in names]  # the last column is the one of the others
+    if scipy.sparse.issparse(X):
+        return scipy.sparse.hstack([X, scipy.sparse.csr_matrix((X.shape[0], 1))], format="csr")[:, places]
+    X = np.asarray(X)
+    return np.column_stack([X, np.full(len(X), fill, X.dtype if X.dtype.kind == "f" else None)])[:, places]
 
 
 def repeat(source: Source, passes: int) -> Source:

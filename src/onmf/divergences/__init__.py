@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from onmf._support.checks import is_number
 from onmf.divergences.base import Divergence, Domain, Interval, Separable
 
 # A divergence registers itself when its module is imported, so a new file in this folder is all it takes.
@@ -43,12 +44,13 @@ __all__ = [
 find, names = Divergence.find, Divergence.names
 
 
-def get(divergence: Divergence | str) -> Divergence:
+def get(divergence: Divergence | str | float) -> Divergence:
     """Return the divergence meant by an object, a name (``"kl"``) or a name with parameters (``"beta:1.5"``).
 
-    A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes the divergence of that name, which has a fast path.
+    A number is beta, as in scikit-learn's ``beta_loss``. A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes
+    the divergence of that name, which has a fast path.
     """
-    return Divergence.get(divergence).special_case()
+    return Divergence.get(Beta(divergence) if is_number(divergence) else divergence).special_case()
 
 
 def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:

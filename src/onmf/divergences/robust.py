@@ -15,6 +15,7 @@ from onmf.divergences.base import Divergence, RowMean, Separable, finite_number,
 from onmf.divergences.beta import SquaredL2
 
 DEFAULT_DELTA = 0.1  # of the data's mean
+LEAST_RESIDUAL = 0.03  # of a sample's mean entry: smaller ones weigh no more in the model of l1
 SMOOTHING = 1e-3  # of a sample's mean entry: rounds off l1's kink in multiplicative updates
 MAD_TO_DELTA = 1.345  # Huber's constant, in units of the median absolute residual
 SAMPLED = 500  # values that tell where their median lies
@@ -39,11 +40,13 @@ class L1(Separable, name="l1"):
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """Return the model of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| is unbounded.
 
-        A millionth of the sample's mean is added, for samples that are fitted exactly.
+        A share of the sample's mean is added. Coefficients fit as many entries exactly as they are many, and samples in
+        the cone of the components altogether: next to nothing in its place, they would hold the components where they
+        are (docs/divergences.md).
         """
         r = Y - X
         size = xp.abs(r)
-        least = 0.05 * mean(size) + 1e-6 * mean(xp.abs(X))
+        least = 0.05 * mean(size) + LEAST_RESIDUAL * mean(xp.abs(X))
         weight = 1.0 / xp.maximum(size, least + xp.finfo(X.dtype).tiny)
         return r * weight, weight
 

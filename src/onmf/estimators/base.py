@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -16,10 +17,11 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from onmf._support import threads
 from onmf._support.arrays import Array, is_dask, is_tensor
 from onmf._support.checks import generators, require_at_least, require_seed, require_whole
-from onmf.data import Source, Spec
+from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
-from onmf.data.in_memory import is_stream
-from onmf.data.inputs import matrix_of, require_same_features
+from onmf.data.in_memory import as_stream, is_stream
+from onmf.data.inputs import as_numpy, matrix_of, require_same_features
+from onmf.data.text import are_texts
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
 from onmf.distributed import Partitions
@@ -27,11 +29,10 @@ from onmf.divergences import Divergence
 from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
 from onmf.estimators.inference import Inference, like, on_host
-from onmf.estimators.messages import NOTHING_IMPLICIT, printer
-from onmf.estimators.streaming import OnBad, PicklableModel, solve_rows
-from onmf.insight.topics import leading_features, ranked
+from onmf.estimators.messages import NOTHING_IMPLICIT, NOTHING_IN_THEM, printer
+from onmf.estimators.streaming import OnBad, PicklableModel, share_rows, solve_rows, usual_size
+from onmf.insight.topics import Representatives, leading_features, ranked
 from onmf.learner import Fitted, Progress
-from onmf.learner.learned import proportions
 from onmf.model.sets import Sets
 from onmf.model.units import checked_clip
 from onmf.model.validation import require_finite_values, require_valid_entries
@@ -67,7 +68,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     n_components: int = 40
     _: KW_ONLY
-    divergence: Divergence | str = "kl"
+    divergence: Divergence | str | float = "kl"
     init: Any = "kmeans++"
     n_init: int = 1
     fixed: Any = None
@@ -139,7 +140,6 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     def _fit_best(self, X: Any, **given: Any) -> Self:
         """Fit models from ``n_init`` starts, and keep what the one with the lowest loss of these data has learnt."""
-        self._check_settings()
         if is_stream(X) or (isinstance(X, Source) and not X.rewinds):
             raise ValueError("n_init reads the data several times, and a stream gives them once: set n_init=1.")
         if self.on_error == "skip":
@@ -149,7 +149,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             for seed in generators(self.random_state)[0].integers(2**53, size=self.n_init).tolist():
                 self.n_init, self.random_state = 1, seed
                 self.fit(X, **given)
-                loss = streaming.loss_of_source(self, X) if isinstance(X, Source) else self.loss(X, **given)
+                loss = self.loss(X, **given)
                 best, lowest = (self._learned, loss) if best is None or loss < lowest else (best, lowest)
         except Exception:
             best = self._learned = before
@@ -168,20 +168,24 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         Component k contributes h_k sum_f W_kf, and components have maximum 1, not sum 1, so that H alone does not tell.
         Coefficients on the simplex are shares already, but of the sample's contents: bright components carry more of
-        its fit.
+        its fit. A sample without any entry above zero, such as a text of unknown words, has no shares: its row is NaN.
         """
         if is_distributed(X):
             return streaming.map_partitions(
                 self, X, PicklableModel(self).proportions, self.n_components_, "proportions"
             )
-        return like(X, proportions(on_host(self._inference().coefficients(self._checked(X))), self.components_))
+        checked = self._checked(X)
+        shares = streaming.shares_of(self, checked, on_host(self._inference().coefficients(checked)))
+        if blank := int(np.isnan(shares[:, 0]).sum()):
+            warnings.warn(f"{blank} of {len(shares)} samples {NOTHING_IN_THEM}.", UserWarning, stacklevel=2)
+        return like(X, shares)
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the fit H @ W of coefficients H (n, K)."""
         if is_distributed(X):
             find, F = PicklableModel(self).fit, self.n_features_in_
             return streaming.map_partitions(self, X, find, F, "inverse", coefficients=True)
-        W, H = self._fitted.W, np.asarray(on_host(X))
+        W, H = self._fitted.W, np.asarray(as_numpy(on_host(X)))
         if H.dtype.kind not in "buif":
             raise ValueError(f"inverse_transform takes coefficients that are real numbers, got {H.dtype}.")
         if H.ndim != 2 or H.shape[1] != len(W):
@@ -209,10 +213,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
         """Return the mean divergence per sample at the precise coefficients, in the data's units.
 
-        Entries that are not missing count, by their weights; penalties are no part of it.
+        Entries that are not missing count, by their weights; penalties are no part of it. X is whatever ``fit`` takes;
+        sources and iterators of batches are read once, in memory that does not grow.
         """
         if is_distributed(X):
             return streaming.loss_of_partitions(self, X, sample_weight, weights)
+        if (source := as_stream(X)) is not None:
+            streaming.require_no_weights(sample_weight, weights)
+            return streaming.loss_of_source(self, source)
         return self._inference().loss(self._checked(X, weights, sample_weight))
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:
@@ -227,14 +235,18 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """
         return self._inference().stationarity(self._checked(on_host(X)))
 
-    def served(self, source: Source, size: int, on_bad: OnBad | None = None) -> Iterator[tuple[Any, Array]]:
+    def served(
+        self, source: Source, size: int, on_bad: OnBad | None = None, shares: bool = False
+    ) -> Iterator[tuple[Any, Array]]:
         """Yield the coefficients of a source's batches of ``size`` rows, with the numbers or names of the rows.
+
+        With ``shares`` they are proportions.
 
         Rows that cannot be read or solved raise an error, unless ``on_bad`` is given: it is called with the error, and
         the rows are NaN, so that the others stay where they are. Rows that the source leaves out are left out here too
         where rows have names, and where the source does not give them in the order of their numbers.
         """
-        solve = partial(solve_rows, self)
+        solve = partial(share_rows if shares else solve_rows, self)
         return streaming.solve_source_rows(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
 
     def reconstructed(
@@ -255,17 +267,41 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     # What the components are
 
-    def top_features(self, n: int = 10, by: str = "weight") -> list[list[tuple[str, float]]]:
+    def top_features(self, n: int = 10, by: str = "relevance") -> list[list[tuple[str, float]]]:
         """Return for every component its n leading features, the largest first: their names and their values.
 
         ``by="weight"``: the feature's share of the component. ``"lift"``: that share over the feature's share in all
-        data, to which the mean feature's is added, so that rare ones do not win by chance. ``"specificity"``: how far
+        data, to which the mean feature's is added, so that rare ones do not win by chance. ``"relevance"``: a blend of
+        both. ``"specificity"``: how far
         that share is above the next best component's, as a Kullback-Leibler divergence; for marker genes. The formulas
         are in ``onmf.insight.topics``. Features without names are "feature 0", "feature 1", ...
         """
         fitted = self._fitted
         require_whole(1, n=n)
         return leading_features(ranked(fitted.W, fitted.usage.shares, by), n, fitted.features.names)
+
+    def representative_samples(self, X: Any, n: int = 3) -> list[list[tuple[Any, float]]]:
+        """Return for every component the n samples that show it best: their rows in X, and its share in each.
+
+        X is a ``Source`` or what ``transform`` takes. A sample whose fit is as large as the mean one counts with half
+        of the share: one of a few words may have all of it by chance.
+        """
+        require_whole(1, n=n)
+        found, mass = Representatives(n, self.n_components_), self.components_.sum(axis=1)
+        read = self.served(X, usual_size(X)) if isinstance(X, Source) else [(None, np.asarray(self.transform(X)))]
+        for rows, H in read:
+            found.add(range(len(H)) if rows is None else rows, H * mass)
+        return found.leading
+
+    def with_feature_names(self, names: Any) -> Self:
+        """Return the model with names for its features, such as ``pipeline[:-1].get_feature_names_out()``."""
+        named = copy.copy(self)
+        named._learned = replace(self._fitted, features=Features.of(self.n_features_in_, names))
+        return named
+
+    def for_pyldavis(self, X: Any) -> dict[str, Any]:
+        """Return the arguments of ``pyLDAvis.prepare`` for a matrix of counts or texts, without blank ones."""
+        return description.for_pyldavis(self, *self._validated(X, reset=False))
 
     def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
         """Write coefficients, components and settings into an AnnData object, in place, and return it.
@@ -353,7 +389,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         require_valid_entries(X, given_rows(sample_weight), features.names)
         return X
 
-    def _validated(self, X: Any, *, reset: bool) -> tuple[Any, Features]:
+    def _validated(self, X: Any, *, reset: bool, grow: bool = False) -> tuple[Any, Features]:
         """Check shape, type and feature names by scikit-learn's rules; ``_as_samples`` checks the entries."""
         learnt = None if reset else self._fitted.features
         if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
@@ -361,6 +397,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return X, Features(X.shape[1])
             if learnt.names is None and learnt.number == X.shape[1]:
                 return X, learnt
+        if are_texts(X):
+            source: Any = texts(X, None if reset and not grow else self._spec, grow)
+            return source.X, Features.of(source.n_features, source.feature_names)
         X, named = matrix_of(X, learnt)
         options = {"accept_sparse": "csr", "dtype": list(PRECISIONS), "ensure_all_finite": False}
         if named is not None:

@@ -19,7 +19,7 @@ from onmf.data.inputs import require_same_features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
-from onmf.estimators.messages import warn_raised
+from onmf.estimators.messages import warn_of_too_many, warn_raised
 from onmf.learner import Coverage, Fitted, Progress, Recipe, Usage, begin
 from onmf.learner.initialise import initial_dictionary, require_weighs_entries
 from onmf.learner.update import learn_batch
@@ -159,12 +159,13 @@ class BatchNMF(NMF):
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing.
         """
-        if self.n_init != 1:
-            return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         self._check_batch_settings()
+        if self.n_init > 1:
+            return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._as_samples(X, features, sample_weight, weights)
+        warn_of_too_many(self.n_components, features.number, vars(self))
         divergence = divergences.get(self.divergence)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
         divergence = divergence.for_data(units.mean, X.shape[1])

@@ -13,11 +13,11 @@ from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
 from onmf.data import Rows, Source
-from onmf.data.columns import choose
+from onmf.data.columns import Features, choose
 from onmf.data.in_memory import as_stream
 from onmf.data.inputs import is_anndata
 from onmf.data.outputs import Origin
-from onmf.estimators.streaming import require_features
+from onmf.estimators.streaming import require_features, shares_of
 from onmf.insight.features import changed_settings
 
 if TYPE_CHECKING:
@@ -47,6 +47,21 @@ def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that are texts, numbers or booleans."""
     return {name: value for name, value in values.items() if isinstance(value, (str, bool)) or is_number(value)}
+
+
+def for_pyldavis(model: NMF, X: Any, features: Features) -> dict[str, Any]:
+    """Return what pyLDAvis draws: the shares of words in topics and of topics in documents, and counts of both."""
+    lengths, counts = (np.asarray(X.sum(axis=axis)).ravel() for axis in (1, 0))
+    documents, words = np.flatnonzero(lengths), np.flatnonzero(counts)
+    W, filled = model.components_[:, words].astype(np.float64), model._as_samples(X[documents], features, None, None)
+    names = features.names or [f"feature {f}" for f in range(features.number)]
+    return {
+        "topic_term_dists": W / W.sum(axis=1, keepdims=True),
+        "doc_topic_dists": shares_of(model, filled, model._inference().coefficients(filled)),
+        "doc_lengths": lengths[documents],
+        "vocab": [names[f] for f in words],
+        "term_frequency": counts[words],
+    }
 
 
 def annotate(model: NMF, adata: Any, key: str, layer: str | None) -> Any:

@@ -35,6 +35,7 @@ class Inference:
     tol: float
     max_iter: int
     device: str | None = None  # a device of PyTorch; None: the compiled code of this package
+    told: list[tuple[int, int, int]] | None = None  # takes what there is to warn of, from a caller that will
 
     @cached_property
     def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
@@ -162,7 +163,7 @@ class Inference:
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem
-        self._warn(raised, unsolved, X.shape[0])
+        self.warn(raised, unsolved, X.shape[0])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
         from onmf.device.problem import DeviceSolver  # an optional dependency
@@ -183,7 +184,7 @@ class Inference:
                 self._require_usable(block.H.cpu().numpy(), given, block.rows)
             raised, unsolved = raised + block.raised, unsolved + block.unsolved
             yield block
-        self._warn(raised, unsolved, X.shape[0])
+        self.warn(raised, unsolved, X.shape[0])
 
     def _require_usable(self, H: Array, given: Any, numbers: Any) -> None:
         """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
@@ -191,7 +192,11 @@ class Inference:
         if self.sets is None and not self.fitted.shares:
             require_below_bound(H, self.box.high, given, self.fitted.units.scale, numbers)
 
-    def _warn(self, raised: int, unsolved: int, n: int) -> None:
+    def warn(self, raised: int, unsolved: int, n: int) -> None:
+        """Warn of entries that were raised, and of coefficients that are not precise, of n samples."""
+        if self.told is not None:
+            self.told.append((raised, unsolved, n))
+            return
         if raised and not self.fitted.raised:
             warn_raised(self.fitted.divergence, raised)
         if unsolved:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf._support.wording import plural
 from onmf.divergences import Divergence
 from onmf.learner import Progress
+from onmf.model.penalty import NO_PENALTIES
 from onmf.model.units import FLOOR, DomainWarning
 
 EVERY = 1.0  # seconds between two lines of progress, at least
@@ -21,6 +23,9 @@ NOTHING_IMPLICIT = (
 )
 
 
+NOTHING_IN_THEM = "have no entry above zero, so that their proportions are NaN; texts: no word that the model knows"
+
+
 class UnsolvedWarning(ConvergenceWarning):
     """Coefficients of ``unsolved`` samples are not precise."""
 
@@ -29,8 +34,20 @@ class UnsolvedWarning(ConvergenceWarning):
         self.unsolved = unsolved
 
 
+def warn_of_too_many(K: int, F: int, settings: Mapping[str, Any]) -> None:
+    """Warn of more components than features, unless a penalty or a bound keeps them small, or some are given."""
+    bound = settings.get("coefficients", "nonnegative") != "nonnegative" or settings.get("fixed") is not None
+    if K > F and not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
+        warnings.warn(
+            f"Rank {K} is more than the data have features ({F}), and one component for each fits anything; try "
+            f"ranks up to {F} (n_components).",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def warn_raised(divergence: Divergence, count: int) -> None:
-    """Warn, once per fit, that entries were raised into the domain."""
+    """Warn, once per fit, that entries were raised into the domain; the count is that of all batches, once each."""
     warnings.warn(
         f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
         f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",

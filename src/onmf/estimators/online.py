@@ -18,19 +18,22 @@ from onmf import learner, methods
 from onmf._support import threads
 from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
-from onmf.data import Batches, Rows, Source, Spec
+from onmf.data import Batches, Rows, Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import is_stream
 from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.data.pipes import ended_by_interrupts
+from onmf.data.text import are_texts
+from onmf.data.tools import with_columns, with_features
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF, is_distributed
-from onmf.estimators.messages import warn_raised
-from onmf.estimators.streaming import partitions_of
+from onmf.estimators.messages import warn_of_too_many, warn_raised
+from onmf.estimators.streaming import partitions_of, require_no_weights
 from onmf.learner import Learned, Progress, Reading, Recipe, Skipped
+from onmf.learner.growth import grown, may_grow, next_features
 from onmf.learner.rounds import require_shards
 from onmf.methods import Choice
 from onmf.model.settings import ONLINE
@@ -115,6 +118,13 @@ class OnlineNMF(NMF):
     reservoir : int, default 0
         For streams in temporal order: how many samples are remembered, drawn evenly from all seen; three of them are
         mixed with every new one. Some hundreds suffice; a sample then costs four times as much.
+    features : {"auto", "fixed", "grow"}, default "auto"
+        Whether learning that continues (``partial_fit``, ``resume_from``) adds features that the model does not have,
+        by their names: "grow" does, "fixed" raises an error, or leaves unknown words out; "auto" adds words of texts
+        where the method can. A new feature begins with its share of the batch, as if no sample before had had it;
+        columns that are gone count as zeros or, with ``missing="nan"``, as missing.
+    max_features : int, default 20000
+        The most that a model grows to. Under ``forgetting``, features that next to nothing is left of make room.
     transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
         When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
         ``onmf.coefficients.base``.
@@ -178,6 +188,8 @@ class OnlineNMF(NMF):
     shuffle: bool = True
     scale: str = "mean"
     reservoir: int = 0
+    features: str = "auto"
+    max_features: int = 20_000
     on_error: str = "raise"
     shards: int | None = None
     device: str | None = None
@@ -218,6 +230,8 @@ class OnlineNMF(NMF):
     ) -> Self:
         """Learn the dictionary from X afresh: an array, sparse matrix, data frame, ``Source`` or iterator of batches.
 
+        A list of texts is read as ``onmf.data.texts`` does, into counts of words.
+
         From an AnnData object it learns ``adata.X``, with the names of the genes; pass a layer as
         ``adata.layers[...]``. A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's
         workers, in rounds.
@@ -233,7 +247,8 @@ class OnlineNMF(NMF):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
-        if self.n_init != 1:
+        self._check_settings()
+        if self.n_init > 1:
             if checkpoint is not None or resume or resume_from is not None:
                 raise ValueError("n_init fits several models; a checkpoint or resume_from is of one: set n_init=1.")
             return self._fit_best(X, sample_weight=sample_weight, weights=weights)
@@ -261,10 +276,23 @@ class OnlineNMF(NMF):
         same_data = begun is not None or resume_from is None  # a run in the checkpoint comes before its first model
         if not same_data:
             begun = _learned_by(resume_from, recipe.divergence)
+        grows = False
+        if begun is not None and resume_from is not None:
+            grows = may_grow(recipe, begun, self.features, is_distributed(X))
+        if are_texts(X):
+            like = None if begun is None else begun.source or Spec(names=begun.features.names)
+            X = texts(X, like, grows and not same_data)
         source, features = self._source(X, weights, recipe.device)
+        if begun is not None and grows and isinstance(source, Source) and features.names is not None:
+            features = begun.features if same_data else next_features(begun, features, self.max_features)
+            source = with_features(source, features.names or (), np.nan if begun.masked else 0.0)
+        elif begun is not None and not same_data:
+            require_same_features(features, begun.features, "the input", cure=cure_by_like(source, begun.source))
         if begun is not None:
             begun = _resumed(recipe, begun, same_data, source, features)
-        before, learned, kept = self._learned, begun, begun  # kept: what the checkpoint holds
+        else:
+            warn_of_too_many(self.n_components, features.number, vars(self))
+        before, learned, kept, raised = self._learned, begun, begun, 0  # kept: what the checkpoint holds
         if same_data:
             self._learned = begun or before
         listeners = self._listeners()
@@ -274,11 +302,13 @@ class OnlineNMF(NMF):
                     self._learned = learned
                     if progress is None:
                         continue
-                    ended = self._notify(learned, progress, listeners)
+                    raised += progress.raised if learned.passes == 1 else 0
+                    ended = self._notify(progress, listeners)
                     if keep is not None and keep.write_if_due(settings, learned):
                         kept = learned
                     if ended:
                         break
+            _warn_if_raised(learned, begun, raised)
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
             if learned is not None and learned.coverage and (found := learned.coverage.findings(features.names)):
@@ -296,10 +326,10 @@ class OnlineNMF(NMF):
 
         A model learns in one thread at a time, while any number of threads may use what it has learnt so far.
         """
-        if self.n_init != 1:
-            raise ValueError("partial_fit continues one model, and n_init fits several: set n_init=1, or call fit.")
         with threads.learning_alone(self):
             configured, before = self._configured(), self._learned
+            if self.n_init > 1:
+                raise ValueError("partial_fit continues one model, and n_init fits several: set n_init=1, or call fit.")
             begun = before
             if before is not None and configured.learned is not before:  # else it was learnt with these settings
                 begun = learner.continued(configured.recipe, before)
@@ -320,16 +350,18 @@ class OnlineNMF(NMF):
         if begun is not None:
             require_same_features(features, begun.features)
             begun = replace(begun, position=None)
-        unlearned = self._unlearned if begun is None else Skipped()
+        unlearned, raised = self._unlearned if begun is None else Skipped(), 0
         for learned, progress in self._run(recipe, data, reading, features, begun):
             self._learned = replace(learned, position=None, skipped=unlearned + learned.skipped)
             if progress is not None:
-                self._notify(learned, progress, self._listeners())
+                raised += progress.raised
+                self._notify(progress, self._listeners())
+        _warn_if_raised(self._learned, begun, raised)
 
     def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> None:
         rows, first = given_rows(weights[0]), begun is None
         try:
-            batch, features = self._batch(X, weights, recipe.device, begun)
+            batch, features = self._batch(X, weights, recipe, begun)
         except ValueError as error:
             if first or self.on_error == "raise":
                 raise
@@ -339,7 +371,11 @@ class OnlineNMF(NMF):
             if begun is None:
                 host = batch.on_host()
                 require_valid_entries(host, rows, features.names)
+                warn_of_too_many(self.n_components, features.number, vars(self))
                 begun = learner.begin(recipe, host, features, generators(self.random_state)[0], rows)
+                begun = replace(begun, source=Spec("text", {"ngrams": 1}, features.names) if are_texts(X) else None)
+            else:
+                begun = grown(begun, features, batch)
             learned, progress = learner.step(recipe, begun, batch, rows)
         except DataError as error:
             if self.on_error == "raise":
@@ -347,7 +383,8 @@ class OnlineNMF(NMF):
             self._skip(error)
             return
         self._learned = replace(learned, skipped=self._unlearned) if first else learned
-        self._notify(learned, progress, self._listeners())
+        _warn_if_raised(learned, begun, progress.raised)
+        self._notify(progress, self._listeners())
 
     def _run(
         self, recipe: Recipe, data: Source | Partitions, reading: Reading, features: Features, begun: Learned | None
@@ -361,10 +398,8 @@ class OnlineNMF(NMF):
 
         return Driver(recipe, data, *given, self.shards).run()
 
-    def _notify(self, learned: Learned, progress: Progress, listeners: list[Callable[[Progress], Any]]) -> bool:
-        """Warn of raised entries and call every listener; tell whether one of them wishes to end the fit."""
-        if progress.raised:
-            warn_raised(learned.divergence, progress.raised)
+    def _notify(self, progress: Progress, listeners: list[Callable[[Progress], Any]]) -> bool:
+        """Call every listener; tell whether one of them wishes to end the fit."""
         wishes = [listener(progress) for listener in listeners]  # every one is called
         return any(wishes)
 
@@ -391,6 +426,9 @@ class OnlineNMF(NMF):
         if found is not None and all(map(operator.is_, given, found.given)):
             return found
         self._check_settings()
+        if not isinstance(self.features, str) or self.features not in ("auto", "fixed", "grow"):
+            raise ValueError(f"features must be 'auto', 'fixed' or 'grow', got {self.features!r}.")
+        require_whole(1, max_features=self.max_features)
         if self.shards is not None:
             require_whole(1, shards=self.shards)
         settings = dict(zip(NAMES, given, strict=True)) | {"device": self._device()}
@@ -412,11 +450,7 @@ class OnlineNMF(NMF):
             partitions = partitions_of(X, *weights, self.implicit)
             return partitions, Features.of(partitions.n_features, partitions.feature_names)
         if isinstance(X, Source) or is_stream(X):
-            if any(each is not None for each in weights):
-                raise ValueError(
-                    "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your "
-                    "own are learnt with partial_fit(batch, sample_weight=...)."
-                )
+            require_no_weights(*weights)
             source = X if isinstance(X, Source) else Batches(X)
             return source, Features.of(source.n_features, source.feature_names)
         if is_tensor(X):
@@ -434,24 +468,38 @@ class OnlineNMF(NMF):
         X = weighted(X, *weights, self.implicit)
         if self.on_error == "raise" and self.missing is None:
             require_valid_entries(X, given_rows(weights[0]), features.names)
-        return Rows(X), features
+        rows = Rows(X)
+        rows.feature_names = None if features.names is None else list(features.names)
+        return rows, features
 
-    def _batch(self, X: Any, weights: Weights, device: str | None, begun: Learned | None) -> tuple[Samples, Features]:
-        """Return one batch to learn from, a tensor on the named device, and its features."""
+    def _batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> tuple[Samples, Features]:
+        """Return one batch to learn from, a tensor on the device, and its features."""
+        device, grows = recipe.device, begun is not None and may_grow(recipe, begun, self.features)
         if is_tensor(X):
             require_samples(X, device, None if begun is None else begun.state.W.shape[1])
             if device is not None and self._can_stay_on_device(weights):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
                 return Samples(batch), Features(X.shape[1])
             X = as_array(X)
-        X, features = self._validated(X, reset=begun is None)
+        X, features = self._validated(X, reset=begun is None or grows, grow=grows)
         samples = weighted(X, *weights, self.implicit)
+        if begun is not None and grows and features.names is not None:
+            found, features = features.names, next_features(begun, features, self.max_features)
+            samples = with_columns(as_samples(samples), found, features.names or (), np.nan if begun.masked else 0.0)
+        elif grows and begun is not None:
+            require_same_features(features, begun.features)
         return as_samples(samples, self.missing, self.implicit, learning=True), features
 
     def _can_stay_on_device(self, weights: Weights) -> bool:
         """Tell whether data can stay on the device: no weights, missing or skipped entries need the host."""
         plain = all(each is None for each in weights) and self.missing is None and self.implicit == "zero"
         return plain and self.on_error == "raise"
+
+
+def _warn_if_raised(learned: Learned | None, begun: Learned | None, count: int) -> None:
+    """Warn of entries that were raised, unless the model that was ``begun`` has been warned of."""
+    if learned is not None and count and not (begun is not None and begun.raised):
+        warn_raised(learned.divergence, count)
 
 
 def _on_device(X: Any, device: str, dtype: Any) -> Source:
@@ -481,7 +529,6 @@ def _resumed(
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
-        require_same_features(features, learned.features, "the input", cure=cure_by_like(source, learned.source))
         return replace(learner.continued(recipe, learned), position=None, passes=0)
     learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
     return learner.continued(recipe, learned)

@@ -6,7 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ from onmf.data.in_memory import count_rows
 from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.distributed import Partitions
 from onmf.distributed.partitions import DaskData, Raw
-from onmf.estimators.inference import BLOCK
+from onmf.estimators.inference import BLOCK, Inference, on_host
 from onmf.insight.topics import Coherence
 from onmf.learner import SkippedLog, Usage
 from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
-from onmf.model.validation import DataError, require_valid_entries
+from onmf.model.validation import DataError, good_rows, require_valid_entries
 from onmf.samples import Samples, as_samples
 
 if TYPE_CHECKING:
@@ -51,6 +51,20 @@ def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
     samples = as_samples(X, model.missing, model.implicit)
     require_valid_entries(samples, rows, model._fitted.features.names)
     return model._inference().coefficients(samples)
+
+
+def share_rows(model: NMF, rows: Any, X: Any) -> Array:
+    """Return the proportions of rows that were read: NaN where all entries are zero, or missing."""
+    samples = as_samples(X, model.missing, model.implicit)
+    return shares_of(model, samples, solve_rows(model, rows, samples))
+
+
+def shares_of(model: NMF, X: Any, H: Array) -> Array:
+    """Return the proportions of samples, or of a tensor, with coefficients H: a share of nothing is NaN."""
+    shares = proportions(H, model.components_)
+    if not model._fitted.shares:  # which a sample of zeros has, too
+        shares[np.asarray(on_host(X.sum(axis=1))) == 0] = np.nan
+    return shares
 
 
 def solve_each(rows: Any, X: Any, on_bad: OnBad | None, solve: Solve, width: int) -> Array:
@@ -197,10 +211,42 @@ def measured(
     return Measured(samples, Usage(sums).shares, found.values() if counts else None)
 
 
+def require_no_weights(*weights: Any) -> None:
+    """Raise an error for weights that are given with data that are read in batches."""
+    if any(each is not None for each in weights):
+        raise ValueError(
+            "weights are given with arrays; a table brings its own with ?weight=COLUMN, and batches of your own are "
+            "learnt with partial_fit(batch, sample_weight=...)."
+        )
+
+
+def loss_of_rows(model: NMF, inference: Inference, rows: Any, batch: Any) -> tuple[float, float]:
+    """Return the mean loss of rows that were read, and their weight; bad ones raise an error, or are left out."""
+    X = as_samples(as_floats(batch), model.missing, model.implicit)
+    kept, errors = good_rows(X, rows, model._fitted.features.names)
+    if errors and model.on_error == "raise":
+        raise errors[0]
+    for error in errors:
+        log.warning("Skipped: %s", error)
+    return (inference.loss(X[kept] if errors else X), float(X[kept].weight)) if kept else (0.0, 0.0)
+
+
 def loss_of_source(model: NMF, source: Source) -> float:
     """Return the mean loss over a source's batches, by their weights."""
-    found = [PicklableModel(model).loss(Raw(*each)) for each in read_from(source, usual_size(source), None, None, 0)]
-    return math.fsum(loss * weight for loss, weight in found) / math.fsum(weight for _, weight in found)
+    require_features(model, source, "the source")
+    inference = replace(model._inference(), told=(told := []))
+    batches = read_from(source, usual_size(source), None, SkippedLog() if model.on_error == "skip" else None, 0)
+    found = mean_loss([loss_of_rows(model, inference, rows, batch) for rows, batch in batches])
+    model._inference().warn(*np.sum(told, axis=0).tolist())  # of all batches at once
+    return found
+
+
+def mean_loss(found: Sequence[tuple[float, float]]) -> float:
+    """Return the mean of losses by their weights."""
+    total = math.fsum(weight for _, weight in found)
+    if not total:
+        raise ValueError("there are no samples to look at.")
+    return math.fsum(value * (weight / total) for value, weight in found)
 
 
 # Partitions of Dask
@@ -230,7 +276,8 @@ class PicklableModel:
 
     def proportions(self, raw: Raw) -> Array:
         """Return the share of every component in the fits of a partition."""
-        return proportions(self.coefficients(raw), self.model.components_)
+        X = as_floats(native(raw.batch))
+        return shares_of(self.model, as_samples(X, self.model.missing, self.model.implicit), self.coefficients(raw))
 
     def fit(self, raw: Raw) -> Array:
         """Return H @ W of a partition of coefficients."""
@@ -241,9 +288,7 @@ class PicklableModel:
         """Return the mean loss of a partition, and its weight among all partitions."""
         if not raw.batch.shape[0]:
             return 0.0, 0.0
-        X = as_samples(as_floats(native(raw.batch)), self.model.missing, self.model.implicit)
-        require_valid_entries(X, raw.rows, self.model._fitted.features.names)
-        return self.model._inference().loss(X), float(X.weight)
+        return loss_of_rows(self.model, self.model._inference(), raw.rows, native(raw.batch))
 
 
 def map_partitions(
@@ -276,8 +321,4 @@ def loss_of_partitions(model: NMF, X: Any, sample_weight: Any, weights: Any) -> 
 
     partitions = partitions_of(X, sample_weight, weights, model.implicit)
     require_features(model, partitions)
-    found = dask.compute(*tasks_of(partitions, PicklableModel(model).loss, "loss"))
-    total = math.fsum(weight for _, weight in found)
-    if not total:
-        raise ValueError("there are no samples to look at: all partitions are empty.")
-    return math.fsum(value * (weight / total) for value, weight in found)
+    return mean_loss(dask.compute(*tasks_of(partitions, PicklableModel(model).loss, "loss")))

@@ -46,15 +46,25 @@ class LossCurve:
         losses, sizes = (np.concatenate([[0.0], np.cumsum(each)]) for each in (self.sizes * self.loss, self.sizes))
         return (losses[last] - losses[first]) / (sizes[last] - sizes[first])
 
-    @property
-    def still_falls(self) -> float | None:
-        """Return the share by which the loss fell over the last half of the run, or None if that may be chance."""
+    def still_falls(self, pass_began: int = 0) -> float | None:
+        """Return the share by which the loss fell over the last half of the run, or None if that may be chance.
+
+        Of the last of several passes, which began after so many samples, the second half is compared with that of the
+        pass before: within a pass samples differ, and may be in an order.
+        """
         loss, samples = self.loss, self.samples
         if len(loss) < 2 or not loss[-1] > 0:
             return None
-        if len(loss) < FEW_BATCHES:
-            fall = 1 - loss[-1] / loss[-2]
-            return float(fall) if fall > FALLS_BRIEFLY else None
+        half, number = (samples[-1] - pass_began) / 2, np.arange(len(loss)) - len(loss)
+        last, before = samples > samples[-1] - half, (samples > pass_began - half) & (samples <= pass_began)
+        if not (passes := pass_began >= 2 * half and before.any()):
+            last, before = number == -1, number == -2
+        if passes or len(loss) < FEW_BATCHES:
+            means = [np.average(loss[each], weights=self.sizes[each]) for each in (last, before)]
+            fall = 1 - means[0] / means[1]
+            # The losses of samples differ by about their mean, so that those of few samples differ by chance.
+            chance = CERTAIN * np.sqrt(1 / self.sizes[last].sum() + 1 / self.sizes[before].sum())
+            return float(fall) if fall > max(FALLS if passes else FALLS_BRIEFLY, chance) else None
         late = samples >= samples[-1] - (samples[-1] - samples[0]) / 2
         late[-4:] = True
         weights = self.sizes[late] / self.sizes[late].mean()

@@ -18,6 +18,7 @@ from onmf.data import Spec
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
 QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
 SHOWN_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
+SMOOTH = 0.5  # correlation between neighbouring features, from which on they are taken for a curve
 DECIBELS = 60.0  # below the largest power: lower powers are not shown
 
 
@@ -54,6 +55,23 @@ def numeric_axis(names: Sequence[str] | None) -> tuple[Array, str] | None:
         return None
     at = np.array([float(match[1]) for match in found if match])
     return (at, units.pop()) if (np.diff(at) > 0).all() else None
+
+
+def axis_of(W: Array, names: Sequence[str] | None) -> tuple[Array, str] | None:
+    """Return the axis on which the features lie by their names, and its unit; None where they lie on none.
+
+    Numbers without a unit may be ids in order: they are an axis only where neighbours are alike.
+    """
+    found = numeric_axis(names)
+    return found if found is None or found[1] or is_smooth(W) else None
+
+
+def is_smooth(W: Array) -> bool:
+    """Return whether neighbouring features are alike in most components."""
+    centred = np.asarray(W, dtype=np.float64) - W.mean(axis=1, keepdims=True)
+    power = np.square(centred).sum(axis=1)
+    alike = (centred[:, 1:] * centred[:, :-1]).sum(axis=1) / np.where(power > 0, power, 1)
+    return bool(np.median(alike) > SMOOTH)
 
 
 def labelled_axis(names: Sequence[str] | None, features: int) -> tuple[Array, str]:

@@ -7,6 +7,8 @@ features are ranked by
 - *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all components. The mean share 1/F is
   added since a feature that is rare everywhere may have a large quotient by chance alone: a feature as frequent as the
   mean one has half its lift, a frequent one nearly all, a rare one nearly none;
+- *relevance*: p_kf / (p_f + 1/F)^(1 - lambda), weight for lambda = 1 and lift for 0, and for 0.4 a blend of both
+  (Sievert and Shirley, ACL workshop on interactive language learning, 2014);
 - *specificity*: p log(p / q) + q - p, the Kullback-Leibler divergence of p = p_kf from q, the largest p_jf of another
   component j; with a minus if p < q. Large for features that are both frequent in the component and absent elsewhere,
   as marker genes are (Dey, Hsiao and Stephens, PLoS Genetics 13(3), 2017). q is a tenth of 1/F at least.
@@ -22,8 +24,9 @@ import numpy as np
 
 from onmf._support.arrays import Array, dense
 
-__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked"]
+__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked", "relevance"]
 
+LAMBDA = 0.4  # of relevance
 LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all
 
 
@@ -37,14 +40,20 @@ def _specificity(P: Array, usage: Array) -> Array:
     return np.sign(P - q) * (P * np.log(np.maximum(P, tiny) / q) + q - P)
 
 
+def relevance(P: Array, usage: Array, blend: float = LAMBDA) -> Array:
+    """Return the relevance of every feature to every component, given their shares P and the components' usage."""
+    return P / (usage @ P + 1 / P.shape[1]) ** (1 - blend)
+
+
 RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
+    "relevance": relevance,
     "weight": lambda P, usage: P,
-    "lift": lambda P, usage: P / (usage @ P + 1 / P.shape[1]),
+    "lift": lambda P, usage: relevance(P, usage, 0.0),
     "specificity": _specificity,
 }
 
 
-def ranked(W: Array, usage: Array, by: str = "weight") -> Array:
+def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:
     """Return the values (K, F) by which the features of every component are ranked."""
     if not isinstance(by, str) or by not in RANKINGS:
         raise ValueError(f"by must be one of {', '.join(RANKINGS)}, got {by!r}.")
@@ -68,6 +77,28 @@ def leading_features(values: Array, n: int, names: Sequence[str] | None = None) 
         [(f"feature {f}" if names is None else names[f], float(row[f])) for f in features]
         for row, features in zip(values, leading(values, n), strict=True)
     ]
+
+
+class Representatives:
+    """The samples, batch by batch, that show each component best: by its share, less for those of a small fit."""
+
+    def __init__(self, n: int, n_components: int) -> None:
+        self.n, self.size = n, 0.0
+        self.best: list[list[tuple[float, float, Any]]] = [[] for _ in range(n_components)]
+
+    def add(self, rows: Sequence[Any], parts: Array) -> None:
+        """Take samples of these numbers or names, whose fits the components have these parts (n, K) in."""
+        total = parts.sum(axis=1, keepdims=True)
+        self.size = self.size or float(total.mean()) or 1.0
+        scores = parts / (total + self.size)
+        for k, leaders in enumerate(leading(scores.T, self.n)):
+            news = [(float(scores[i, k]), float(parts[i, k] / total[i, 0]), rows[i]) for i in leaders]
+            self.best[k] = sorted(self.best[k] + news, key=lambda each: -each[0])[: self.n]
+
+    @property
+    def leading(self) -> list[list[tuple[Any, float]]]:
+        """The samples of each component, and its share in each."""
+        return [[(row, share) for _, share, row in best] for best in self.best]
 
 
 class Coherence:

@@ -14,6 +14,7 @@ from onmf.data import Source, SourceError
 from onmf.data.columns import Features
 from onmf.learner.batching import Reading, cuts
 from onmf.learner.config import Recipe
+from onmf.learner.growth import grown
 from onmf.learner.initialise import begin
 from onmf.learner.learned import Learned, Skipped, SkippedLog
 from onmf.learner.resume import Digests, PassPart, Position, parts_of_pass
@@ -140,7 +141,7 @@ def run(
                         past=past,
                     )
                     try:
-                        model = begun(batch, rows) if learned is None else learned
+                        model = grown(learned, features, batch, source.spec) if learned else begun(batch, rows)
                         learned, progress = step(recipe, model, batch, rows, position, total)
                     except DataError as error:
                         if not reading.skip_bad:

@@ -214,7 +214,7 @@ class Progress:
     loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
     W: Array  # the dictionary now
     H: Array | None = None  # the batch's coefficients as they were found while learning (not with Dask or on a device)
-    raised: int = 0  # entries outside the domain that were raised, the first time that there are any
+    raised: int = 0  # entries outside the domain that were raised
     skipped: int = 0  # samples or batches left out so far
     drift: float = 0.0  # from 0, new samples are fitted as well as earlier ones, to 1: the stream has changed
     drifted: bool = False  # has this batch shown that it has?
@@ -278,7 +278,7 @@ def updated(
         )
     return after, Progress(
         *(samples, total, after.state.steps, seconds, loss, W, update.H),
-        raised=0 if learned.raised else facts.raised,
+        raised=facts.raised,
         skipped=after.skipped.count,
         drift=drift.statistic,
         drifted=drift.changed,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts, taken
 from onmf._support.checks import is_number, require_whole
 from onmf._support.registry import Constants
 from onmf.coefficients import CoefficientSolver, precise_solver
@@ -128,6 +129,9 @@ class Method(Choice):
     frozen_constants: ClassVar[tuple[str, ...]] = ()  # those that shape the statistics: as they were at the start
     weighs: ClassVar[bool] = True  # can samples and entries weigh differently, or entries be missing?
     nonnegative: ClassVar[tuple[str, ...]] = ()  # statistics without negative entries, for the check of a file
+    feature_axes: ClassVar[Mapping[str, int] | None] = (
+        None  # of statistics, from the last; None: features cannot change
+    )
     # Why it cannot learn on shards; None: it can.
     why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
 
@@ -265,6 +269,14 @@ class Method(Choice):
     def recombined(self, divergence: Divergence, state: State, W: Array, T: Array) -> State:
         """Return the state with another dictionary, whose coefficients are T h where they were h."""
         raise ValueError(f"method {self.name!r} cannot exchange components.")
+
+    def of_features(self, state: State, W: Array, places: Counts) -> State:
+        """Return the state with other features and their dictionary; ``places`` are theirs so far, or -1: new ones."""
+        axes, memory = dict(self.feature_axes or {}) | {"kept": -1}, dict(state.memory)
+        for name in memory.keys() & axes.keys():
+            if memory[name].ndim >= -axes[name]:
+                memory[name] = taken(memory[name], places, axes[name])
+        return state.with_arrays(W, memory)
 
     def is_certified(self, clock: float) -> bool:
         """Has learning the form of a theorem from this number of samples on, in which nothing but W adapts?"""

@@ -13,7 +13,7 @@ With penalties on the dictionary, W is the root of D w^alpha + alpha (l1 w^alpha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -123,6 +123,7 @@ class EM(Accumulating, name="em"):
     frozen_constants: ClassVar[tuple[str, ...]] = ("certified",)
     made_anew: ClassVar[tuple[str, ...]] = ("N",)
     nonnegative: ClassVar[tuple[str, ...]] = ("N", "D", "squares", "size", "entries", "evidence", "low")
+    feature_axes: ClassVar[Mapping[str, int]] = {"N": -2, "D": -2, "size": -1}
 
     def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         """Return dense data with few entries as CSR, and other data as they are."""

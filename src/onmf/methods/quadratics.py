@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts, taken
 from onmf.coefficients import kernels
 from onmf.coefficients.problem import packed_diagonal, unpacked
 from onmf.divergences import Divergence
@@ -72,6 +72,21 @@ def matrices(memory: Mapping[str, Array], f: slice) -> Array:
     """Return the packed matrices of some features, a block of ``blocks``, as a view (packed, features)."""
     packed = memory["A"].size // memory["b"].shape[1]
     return memory["A"][packed * f.start : packed * f.stop].reshape(packed, -1)
+
+
+def of_features(
+    before: Mapping[str, Array], memory: Mapping[str, Array], places: Counts, most: float
+) -> Mapping[str, Array]:
+    """Return the memory, which has other features already, with the A of those at these places before; -1: zeros."""
+    if "A" not in memory:
+        return memory
+    A = taken(np.concatenate([matrices(before, f) for f in blocks(before)], axis=1), places, axis=1)
+    if 2 * A.nbytes > most:
+        raise ValueError(f"the statistics of {len(places)} features are beyond the method's max_memory; raise it.")
+    memory = dict(memory) | {"A": np.empty(A.size, A.dtype)}
+    for f in blocks(memory):
+        matrices(memory, f)[...] = A[:, f]
+    return memory
 
 
 def ratio(a: Array, S: Array) -> Array:

@@ -17,6 +17,7 @@ em, which takes many small steps where this takes one. No convergence theorem is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -59,6 +60,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     steps: ClassVar[int] = 8
     made_anew: ClassVar[tuple[str, ...]] = ("A", "b")
     nonnegative: ClassVar[tuple[str, ...]] = ("A", "b", "D", "squares", "unit", "size", "entries", "evidence")
+    feature_axes: ClassVar[Mapping[str, int]] = {"A": -2, "b": -2, "D": -2, "size": -1}
 
     def laid_out(self, divergence: Divergence, batch: Samples) -> Samples:
         return batch.sparsified()

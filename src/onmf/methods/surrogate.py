@@ -22,13 +22,14 @@ coefficients sum to one, W has no bound, and all units stay one. Where the featu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Counts
 from onmf._support.checks import require_at_least
 from onmf.coefficients import CoefficientSolver, Ratios, kernels, precise_solver
 from onmf.coefficients.problem import Problem, packed_diagonal, quadratic_model, takes_sparse
@@ -75,6 +76,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     masked_on_device: ClassVar[bool] = True
     frozen_constants: ClassVar[tuple[str, ...]] = ("max_memory", "certified")
     nonnegative: ClassVar[tuple[str, ...]] = ("unit", "mass", "squares", "low", "kappa")
+    feature_axes: ClassVar[Mapping[str, int]] = dict.fromkeys(("b", "a", "size", "mean"), -1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,6 +248,10 @@ class Surrogate(AveragingMethod, name="surrogate"):
         state = self.boxed(state, low)
         damped = coupled.damped if divergence.metric is not None else quadratics.damped
         return replace(state, memory=damped(dict(state.memory), state.W))
+
+    def of_features(self, state: State, W: Array, places: Counts) -> State:
+        state, before = super().of_features(state, W, places), state.memory
+        return state.with_arrays(W, quadratics.of_features(before, state.memory, places, self.max_memory))
 
     def largest_merger_cost(self, divergence: Divergence) -> float:
         return np.inf if divergence.metric is None else 0.0

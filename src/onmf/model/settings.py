@@ -141,6 +141,13 @@ ONLINE = (
         learnt=True,
         low=0,
     ),
+    Setting(
+        "features",
+        "auto",
+        "With --from: grow adds words or columns that the model does not have, fixed does not; auto adds words.",
+        choices=("auto", "fixed", "grow"),
+    ),
+    Setting("max_features", 20_000, "The most features that a model grows to.", low=1),
     Setting("transform_tol", 0.0001, may_differ=True),
     Setting("transform_max_iter", 5000, may_differ=True),
     Setting(

@@ -32,6 +32,10 @@ DEFAULT = "kl"  # convex, takes zeros, and lies between the others; it is what t
 NEAR = 0.35  # of a power: the divergence with a name is taken, which is faster than the one between
 FEW, FEW_PEAKED = 0.005, 0.015  # the share of far entries that makes outliers, as 0.4 % of Laplacian noise lie there
 MANY = 0.2
+WORDS = (
+    "For words to show to people, read the texts with tfidf=yes and take squared_l2, whose topics have more coherent "
+    "ones; for the shares of documents, kl on the counts."
+)
 WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, or the fit is poor; no few outliers
 
 
@@ -96,8 +100,9 @@ def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "z
     A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
     with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
     """
-    rng = np.random.default_rng(0)
-    return _suggestion(_Excerpt.of(X, rng, *checked_missing(missing, implicit)), rng)
+    rng, spec = np.random.default_rng(0), getattr(X, "spec", None)
+    found = _suggestion(_Excerpt.of(X, rng, *checked_missing(missing, implicit)), rng)
+    return replace(found, reason=f"{found.reason} {WORDS}") if spec and "ngrams" in spec.options else found
 
 
 @dataclass(frozen=True, eq=False)

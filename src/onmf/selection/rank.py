@@ -19,12 +19,12 @@ from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
+from onmf.estimators.messages import warn_of_too_many
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.features import directions
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
 from onmf.methods.em import Accumulating
-from onmf.model.penalty import NO_PENALTIES
 from onmf.model.validation import DataError
 from onmf.samples import as_samples, checked_missing
 from onmf.selection.holdout import HoldoutMask, rewinding_source
@@ -217,7 +217,7 @@ def select_rank(
     missing, implicit = checked_missing(settings.pop("missing", None), settings.pop("implicit", "zero"))
     settings = _checked(settings) | {"max_passes": max_passes}
     source = _source(X)
-    _warn_of_too_many(tried, source.n_features, settings)
+    warn_of_too_many(tried[-1], source.n_features, settings)
     drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
     mask = HoldoutMask(float(held_out), drawn[0], missing, implicit)
     found, sparse = _suited(settings, tried, source, mask)
@@ -286,18 +286,6 @@ def _checked_ranks(ranks: Iterable[int]) -> list[int]:
     if len(set(tried)) < 2:
         raise ValueError("select_rank compares ranks; give at least two of them, as in range(2, 31).")
     return sorted({int(rank) for rank in tried})
-
-
-def _warn_of_too_many(tried: list[int], n_features: int, settings: dict[str, Any]) -> None:
-    """Warn of more components than features, which fit anything, unless a penalty or a bound keeps them small."""
-    bound = settings.get("coefficients", "nonnegative") != "nonnegative"
-    if tried[-1] > n_features and not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
-        warnings.warn(
-            f"Rank {tried[-1]} is more than the data have features ({n_features}), and one component for each fits "
-            f"anything; try ranks up to {n_features}.",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, components_of, decibels, labelled_axis, names_of, numeric_axis, source_of
+from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, labelled_axis, names_of, source_of
 from onmf.insight.plots import drawing
 from onmf.insight.plots.drawing import BLACK, FAINT, SKY, axes_of
 from onmf.insight.topics import leading_features
@@ -49,7 +49,8 @@ def components(
         its column. "spectra": a line for each component over the features, which have an order; shades of colour from
         13 components on. Powers of sound are in decibels. "bars": the leading features of every component, by name.
         "auto": pictures where the data were pictures or ``shape`` is given, bars where features have names, and spectra
-        where these are numbers with or without a unit, such as 31.25 Hz or 550 nm, or where there are none.
+        where these are numbers with a unit, such as 31.25 Hz or 550 nm, or without one where neighbours are alike, or
+        where there are none.
     shape : (height, width) or (height, width, 3)
         The shape of a picture, where the model does not know it.
     names : list of str
@@ -65,7 +66,7 @@ def components(
     picture = picture_shape(model, shape, W.shape[1])
     names = names if names is not None else names_of(model)
     if kind == "auto":
-        words = source_of(model).scheme in WORDS or (names is not None and numeric_axis(names) is None)
+        words = source_of(model).scheme in WORDS or (names is not None and axis_of(W, names) is None)
         kind = "images" if picture is not None else "bars" if words else "spectra"
     if kind == "bars":
         return bars(ax, leading_features(W, n_words, names), n_words)
@@ -76,16 +77,16 @@ def components(
     return drawing.mosaic(ax, drawing.as_pictures(W, picture), cmap=cmap)
 
 
-def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "weight") -> Any:
+def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") -> Any:
     """Draw the leading words (genes, items: named features) of every topic, and return the Axes.
 
-    They lead by weight, lift or specificity, as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
+    They lead by relevance, weight, ..., as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
     have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
     are rows of a table, shaded by weight.
     """
     if hasattr(model, "top_features"):
         return bars(ax, model.top_features(n_words, by), n_words, title="topic")
-    if by != "weight":
+    if by not in ("relevance", "weight"):
         raise ValueError(f"by={by!r} needs a fitted model; words of a matrix are shown by weight.")
     return bars(ax, leading_features(components_of(model), n_words, names_of(model)), n_words, title="topic")
 

@@ -22,6 +22,7 @@ FAR = 5.0  # times the median relative loss: samples that are fitted badly
 MANY_FAR = 0.1  # of all samples: too many to be exceptions
 FAR_SHARE = 0.25  # of the whole loss, from which on they matter
 IMPRECISE = 0.01  # of the samples
+LITTLE = 0.02  # of the loss of a single component: a model that saves no more has found next to nothing
 FEW_SAMPLES = 50  # that tell how components share entries
 
 
@@ -88,7 +89,7 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
         return
     if too_long := fitted.advice():
         yield Advice("diverged", "The loss went up instead of down while learning.", too_long)
-    elif fall := LossCurve.of(model.history_).still_falls:
+    elif fall := LossCurve.of(model.history_).still_falls(fitted.pass_began if fitted.passes > 1 else 0):
         passes = 2 * max(fitted.passes, 1)
         yield Advice(
             "falling",
@@ -128,10 +129,11 @@ def _of_data(model: Any, found: Assessment) -> Iterator[Advice]:
             f"{counted(found.bad, 'sample')} of {found.name} could not be used. The first reason: {found.first_bad}",
             "Mend or drop these rows; the rest of this page is about the others.",
         )
-    if found.gain <= 0 and len(found.W) > 1:
+    if found.gain < LITTLE and len(found.W) > 1:
+        better = f"hardly better than a single component, by {100 * found.gain:.1f} % of the loss."
         yield Advice(
             "poor",
-            f"The model fits {found.name} no better than a single component would.",
+            f"The model fits {found.name} {better if found.gain > 0 else 'no better than a single component would.'}",
             "Learn for longer, from more samples or from samples that are more like these.",
         )
     ratio = found.mean / model._fitted.units.mean

@@ -19,6 +19,7 @@ from onmf.insight.report import charts
 from onmf.insight.report.advice import Advice, advice
 from onmf.insight.report.assessment import Assessment, Example, assess
 from onmf.insight.report.views import Terms
+from onmf.insight.topics import ranked
 
 SHOWN = {"bars": 12, "lines": 12, "pictures": 32}  # components that are shown at once; the others on demand
 PARTS, SLIGHT = 3, 0.01  # components that are named under a sample, if they make up that much of its fit
@@ -93,6 +94,7 @@ def rendered(report: Report, title: str) -> str:
         others=components[SHOWN[terms.kind] :],
         kind=terms.kind,
         sound=terms.sound,
+        cells=terms.cells,
         best=[] if found is None else _samples(terms, found, found.best),
         worst=[] if found is None else _samples(terms, found, found.worst),
         charts={chart.name: chart for chart in drawn},
@@ -144,13 +146,14 @@ def promise(guarantee: str | None) -> str:
 def _components(model: Any, terms: Terms, shares: Array, order: Sequence[int]) -> list[dict[str, Any]]:
     """Return the components as the page shows them, each with the most similar other one."""
     W, cosines, several = model.components_, similarity(model.components_), len(order) > 1
+    shown = ranked(W, shares, "specificity") if terms.cells else W
     return [
         {
             "number": k,
             "share": float(shares[k]),
             "fixed": k < model._fitted.state.C.fixed,
-            "view": terms.view(W[k], f"component {k}"),
-            "words": terms.words(W[k]),
+            "view": terms.view(shown[k], f"component {k}"),
+            "words": terms.words(shown[k]),
             "like": int(cosines[k].argmax()) if several else None,
             "cosine": float(cosines[k].max()) if several else 0.0,
         }

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, components_of, decibels, names_of, numeric_axis, source_of
+from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, is_smooth, names_of, source_of
 from onmf.insight.topics import leading_features
 
 BARS = 8  # leading features of a component, or of a sample
 FEW = 30  # features without names that are shown as bars
 LEAST_ORDERED = 12  # features whose names are numbers, from which on they are taken for an axis
-SMOOTH = 0.5  # correlation between neighbouring features, from which on they are taken for a curve
 POINTS = 240  # of a curve
 PEAKS = 3
 LARGEST = 160  # pixels, of a picture
@@ -51,10 +50,11 @@ class Terms:
     def __init__(self, model: Any) -> None:
         W, source, self.names = components_of(model), source_of(model), names_of(model)
         self.picture = source.picture
-        axis = numeric_axis(self.names) if W.shape[1] >= LEAST_ORDERED else None
+        axis = axis_of(W, self.names) if W.shape[1] >= LEAST_ORDERED else None
         self.axis, self.unit = axis or (np.arange(W.shape[1], dtype=np.float64), "")
-        ordered = axis is not None or (self.names is None and W.shape[1] > FEW and _smooth(W))
+        ordered = axis is not None or (self.names is None and W.shape[1] > FEW and is_smooth(W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
+        self.cells = source.scheme == "h5ad"  # whose genes are told by what sets a component apart
         self.sound = source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def words(self, row: Array) -> str:
@@ -105,14 +105,6 @@ class Terms:
 def _short(value: float) -> str:
     """Write three digits, or all digits before the point."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _smooth(W: Array) -> bool:
-    """Tell whether neighbouring features are alike in most components."""
-    centred = np.asarray(W, dtype=np.float64) - W.mean(axis=1, keepdims=True)
-    power = np.square(centred).sum(axis=1)
-    alike = (centred[:, 1:] * centred[:, :-1]).sum(axis=1) / np.where(power > 0, power, 1)
-    return bool(np.median(alike) > SMOOTH)
 
 
 def _peaks(row: Array) -> list[int]:
