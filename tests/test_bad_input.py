@@ -381,7 +381,5 @@ class Foreign:
 def test_arrays_of_other_libraries_are_taken_where_numpy_can_take_them_and_else_one_sentence_says_so(call: str) -> None:
     model = onmf.OnlineNMF(3, random_state=0).fit(Foreign(True))
     getattr(model, call)(Foreign(True))
-    with pytest.raises(
-        TypeError, match=r"^X is an array of array_api_strict .* 'device1' device to .*; pass it as"
-    ):
+    with pytest.raises(TypeError, match=r"^X is an array of array_api_strict .* 'device1' device to .*; pass it as"):
         getattr(model, call)(Foreign(False))

@@ -177,6 +177,24 @@ def test_checkpoints_are_written_when_it_is_time_and_at_the_end(
     assert writes[3:] == [90]
 
 
+def test_what_was_learnt_is_written_in_time_while_a_silent_stream_is_waited_for(tmp_path: Path) -> None:
+    run, found = Checkpoint(tmp_path / "run", every=0.2), list[int]()
+
+    def batches() -> Iterator[Any]:
+        yield X[:50]
+        deadline = time.monotonic() + 20
+        while found != [40] and time.monotonic() < deadline:
+            time.sleep(0.02)
+            found[:] = [run.read()[1].history.samples] if run.exists() else []
+        before = last_written(tmp_path / "run")
+        time.sleep(0.5)
+        assert last_written(tmp_path / "run") == before  # nothing new was learnt
+
+    OnlineNMF(**IN_ORDER).fit(batches(), checkpoint=run)
+    assert found == [40]  # ten rows wait for a full batch
+    assert run.read()[1].history.samples == 50
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CrashError])
 @pytest.mark.parametrize("every", [0, 1e6])
 def test_ctrl_c_and_errors_write_what_was_learnt_exactly_once(
@@ -741,7 +759,7 @@ def test_texts_come_from_standard_input_and_a_silent_pipe_can_be_interrupted(tmp
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 143, errors
-    assert "what was learnt is in" in errors
+    assert f"the same command with --resume continues from {run}" in errors.replace("\n", " ")
     assert onmf.load(tmp_path / "out").n_samples_seen_ >= 20
     with started(*fit, stdin=subprocess.PIPE) as process:
         _, errors = process.communicate("the cat sat on the mat\ndogs chase cats\na theorem has a proof\n" * 20)
@@ -757,9 +775,20 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
         ([*base, "--resume"], "name it with --checkpoint FILE"),
         ([*base, "--checkpoint", tmp_path / "new", "--every", "soon"], "write a number and ms, s, m or h"),
         (
-            ["fit", "-", "--out", tmp_path / "out", "--checkpoint", tmp_path / "run", "--resume"],
-            "standard input cannot",
+            [
+                "fit",
+                "-",
+                "--out",
+                tmp_path / "out",
+                "--checkpoint",
+                tmp_path / "new",
+                "--resume",
+                "--shuffle-buffer",
+                9,
+            ],
+            "--shuffle-buffer mixes the lines of a pipe",
         ),
+        ([*base, "--forget-removed"], "--forget-removed is about the files of the run that --resume continues"),
         ([*base, "--checkpoint", tmp_path / "absent" / "run"], "absent does not exist"),
         ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
         (

@@ -90,6 +90,34 @@ def test_a_planted_change_is_found_within_some_batches_and_told_once(divergence:
         assert 60 <= found[0] < 60 + 8
 
 
+@pytest.mark.parametrize("divergence", ["kl", "squared_l2", "huber", "l2"])
+def test_a_loss_that_falls_markedly_is_a_change_and_told_once(
+    divergence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    law = Law(divergence, 0)
+    batches = [*(law.draw(50) for _ in range(60)), *(0.25 * law.draw(50) for _ in range(12))]
+    with caplog.at_level(logging.WARNING, logger="onmf"):
+        found = alarms(divergence, batches)
+    assert len(found) == 1
+    assert 60 <= found[0] < 60 + 8
+    assert "new ones are fitted far better than those before (change 1)" in caplog.text
+
+
+def test_drift_and_changes_are_attributes_that_a_file_keeps_and_a_loaded_model_tells_callbacks(tmp_path: Path) -> None:
+    law = Law("kl", 0)
+    model = model_of("kl")
+    for t in range(32):
+        model.partial_fit((1 if t < 30 else 4) * law.draw(50))
+    assert 0 < model.drift_ < 1
+    save(model, tmp_path / "m.safetensors")
+    again, told = load(tmp_path / "m.safetensors"), []
+    assert (again.drift_, again.n_changes_) == (model.drift_, 0)
+    again.set_params(callbacks=[lambda progress: told.append(progress.drifted)])
+    for _ in range(4):
+        again.partial_fit(4 * law.draw(50))
+    assert (sum(told), again.n_changes_) == (1, 1)
+
+
 def test_a_single_odd_batch_is_no_change() -> None:
     law = Law("kl", 0)
     batches = [law.draw(50) for _ in range(80)]

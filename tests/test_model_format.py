@@ -24,7 +24,7 @@ from onmf.persistence import file, model
 from onmf.persistence.file import VERSION, ModelFileError
 
 RECORD = Path(__file__).with_name("model_format.json")
-FREE = ("constants", "parameters", "options", "generator")  # what is in them is not ours to write down
+FREE = ("constants", "parameters", "options", "generator", "ended")  # what is in them is not ours to write down
 X = np.random.default_rng(0).random((60, 5)) + 0.1
 
 

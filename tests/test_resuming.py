@@ -362,6 +362,62 @@ def test_a_file_that_vanished_or_changed_is_refused_by_name(kind: str, tmp_path:
 # Data that are new to a model
 
 
+@pytest.mark.parametrize("kind", ["parquet", "images", "text"])
+def test_a_half_written_file_is_left_for_the_next_run_under_skip(kind: str, tmp_path: Path) -> None:
+    """Also if the run was cut before its end, and the file is whole when it resumes."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    settings = {"n_components": 2, "batch_size": 8, "random_state": 0, "on_error": "skip"}
+    write_part(folder, "m", slice(0, 30), kind)
+    write_part(folder, "a", slice(30, 31), kind)
+    late = min(folder.iterdir())
+    content = late.read_bytes()
+    late.write_bytes(content[: len(content) // 2] + b"\xff" * (kind == "text"))
+    first = OnlineNMF(**settings).fit(opened(folder, kind), checkpoint=tmp_path / "run")
+    cut_short(opened(folder, kind), tmp_path / "cut", 3, **settings)
+    assert (first.n_samples_seen_, first.n_skipped_) == (30, 1)
+    again = resumed(opened(folder, kind), tmp_path / "run", **settings)  # it has not changed: it is not told again
+    assert (again.n_samples_seen_, again.n_skipped_) == (30, 1)
+    late.write_bytes(content)
+    for name in ("run", "cut"):
+        told: list[int] = []
+        source, callbacks = opened(folder, kind), [lambda p, told=told: told.append(p.new)]
+        model = resumed(source, tmp_path / name, **settings, callbacks=callbacks)
+        assert (model.n_samples_seen_, model.n_skipped_, told[-1]) == (31, 1, 1)
+    assert told == [6, 1] if kind == "images" else sum(told) == 7
+    again = resumed(opened(folder, kind), tmp_path / "run", **settings)
+    assert again.n_samples_seen_ == 31
+
+
+@pytest.mark.parametrize("kind", ["parquet", "images", "text"])
+def test_files_that_retention_has_removed_are_forgotten_on_request(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    settings = {"n_components": 2, "batch_size": 8, "random_state": 0}
+    keep = Checkpoint(tmp_path / "run", forget_removed=True)
+    for number, part in enumerate("mzabc"):
+        write_part(folder, part, slice(20 * number, 20 * number + 20), kind)
+        model = resumed(opened(folder, kind), keep, **settings)
+        assert model.n_samples_seen_ == 20 * (number + 1)
+        if number:
+            gone = min(folder.iterdir())
+            gone.unlink()
+            with pytest.raises(ValueError, match=f"{gone.name} was .* is gone; put it back, forget it with"):
+                resumed(opened(folder, kind), tmp_path / "run", **settings)
+    assert len(onmf.load(tmp_path / "run")._learned.position.files) == len(list(folder.iterdir())) + 1
+    cut = {"callbacks": [crashing(1)]}
+    write_part(folder, "d", slice(100, 120), kind)
+    with pytest.raises(CrashError):
+        resumed(opened(folder, kind), keep, **settings, **cut)
+    new = next(file for file in folder.iterdir() if file.name.startswith("d"))
+    content = new.read_bytes()
+    new.unlink()  # it belongs to the part that was cut
+    with pytest.raises(ValueError, match="is gone"):
+        resumed(opened(folder, kind), keep, **settings)
+    new.write_bytes(content)
+    assert resumed(opened(folder, kind), keep, **settings).n_samples_seen_ == 120
+
+
 def test_a_model_goes_on_with_new_data_as_partial_fit_does(tmp_path: Path) -> None:
     settings = FIXED | {"shuffle": False}
     first = OnlineNMF(**settings).fit(X[:500])
@@ -538,12 +594,11 @@ def test_a_stream_from_standard_input_goes_on_by_from_and_says_so(
     begin = ["-k", "2", "--seed", "0", "--batch-size", "20", "--checkpoint", run]
     status, errors = fit(text, *begin, interrupted=True)
     out = tmp_path / "out"
-    assert (status, f"what was learnt is in {out}; --from {out} continues it" in errors) == (130, True), errors
-    status, errors = fit(text, *begin, "--resume")
-    assert (status, f"use --from {run} instead of --resume, and another --checkpoint" in errors) == (2, True), errors
-    status, errors = fit(text, *begin)
-    assert (status, f"continue from it with --from {run}, and give --checkpoint another name" in errors) == (2, True)
+    assert (status, f"the same command with --resume continues from {run}" in errors) == (130, True), errors
     seen = onmf.load(run).n_samples_seen_
+    assert onmf.load(out).n_samples_seen_ == seen  # a service that is stopped leaves its model
+    status, errors = fit(text, *begin)
+    assert (status, "resume it with --resume, or give --checkpoint another name" in errors) == (2, True)
     status, errors = fit(text, "--from", run)
     assert status == 0, errors
     assert onmf.load(out).n_samples_seen_ == seen + 60
@@ -583,7 +638,7 @@ def test_rows_that_wait_for_a_full_batch_are_learnt_when_a_pipe_is_interrupted(
         options = ["-k", 2, "--seed", 0, *size, "--checkpoint", tmp_path / f"run-{name}", "--out", tmp_path / name]
         said.append(command("fit", kind, *options))
     assert [status for status, _ in said] == [0, 130], said
-    assert "Interrupted after 150 samples; what was learnt is in" in said[1][1].replace("\n", " ")
+    assert "Interrupted after 150 samples; the same command with --resume" in said[1][1].replace("\n", " ")
     for prefix in ("", "run-"):
         require_same_learning(onmf.load(tmp_path / f"{prefix}stopped"), onmf.load(tmp_path / f"{prefix}whole"))
 

@@ -31,7 +31,7 @@ from .conftest import limited
 
 FIELDS = {
     *("time", "samples", "total", "seconds", "samples_per_second", "loss", "drift", "changes", "skipped"),
-    *("memory_bytes", "phases"),
+    *("memory_bytes", "checkpoint_age_seconds", "phases"),
 }
 LINE = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [\d,]+ of 6,000 samples · [\d,]+/s · loss [\d.]+ · 0 skipped · [\d,]+ MiB$"
@@ -125,6 +125,20 @@ def test_a_full_disk_costs_lines_and_one_warning_not_the_run(folder: Path) -> No
     assert result.stderr.count("cannot write /dev/full: No space left on device; the run continues") == 1
 
 
+@pytest.mark.parametrize("how", ["moved", "removed"])
+def test_a_log_that_is_rotated_is_opened_anew(how: str, tmp_path: Path) -> None:
+    log, old = tmp_path / "run.jsonl", tmp_path / "run.jsonl.1"
+    with JsonLog(log, ()) as journal:
+        journal.write({"line": 1})
+        log.rename(old)
+        if how == "removed":
+            old.unlink()
+        journal.write({"line": 2})
+        journal.write({"line": 3})
+    assert lines_of(log) == [{"line": 2}, {"line": 3}]
+    assert how == "removed" or lines_of(old) == [{"line": 1}]
+
+
 def test_a_reader_who_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -168,6 +182,9 @@ def test_a_line_that_was_cut_short_does_not_spoil_the_next(tmp_path: Path) -> No
         class Short:  # as a disk that has room for a few bytes
             def write(self, content: bytes) -> int:
                 return honest.write(content[:5])
+
+            def fileno(self) -> int:
+                return honest.fileno()
 
         journal.file = Short()  # type: ignore[assignment]
         with terminal.errors.capture():
@@ -264,6 +281,19 @@ def test_prometheus_finds_all_figures_while_the_run_goes_on() -> None:
     with pytest.raises(OSError):
         scraped(said)
     assert not [thread for thread in threading.enumerate() if thread.name == "onmf-watch"]
+
+
+def test_the_age_of_the_checkpoint_is_a_figure(tmp_path: Path) -> None:
+    run = onmf.Checkpoint(tmp_path / "run")
+    with terminal.errors.capture() as captured:
+        run_of = watched("never", None, "0", keep=run)
+        show = run_of.__enter__()
+    show(progress())
+    assert "onmf_checkpoint_age_seconds" not in scraped(captured.get())  # there is none
+    onmf.OnlineNMF(2).fit(np.ones((20, 3)), checkpoint=run)
+    os.utime(tmp_path / "run", (time.time() - 100, time.time() - 100))
+    assert 99 < scraped(captured.get())["onmf_checkpoint_age_seconds"] < 160
+    run_of.__exit__(None, None, None)
 
 
 def address_of(said: str) -> tuple[str, int]:

@@ -79,6 +79,9 @@ def fit(
         bool,
         typer.Option("--verify", help="With --resume: check all data of the pass so far, not only its last batch."),
     ] = False,
+    forget_removed: Annotated[
+        bool, typer.Option("--forget-removed", help="With --resume: files that were learnt from may be gone.")
+    ] = False,
     start: Annotated[
         Path | None,
         typer.Option("--from", help="Continue training this model, with its settings, on new DATA."),
@@ -102,16 +105,19 @@ def fit(
     place.require_writable(path, fixed)
     if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
+    if shuffle_buffer and resume and not rewinds:
+        fail("--shuffle-buffer mixes the lines of a pipe, so that none can say what --resume continues; leave out one.")
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
-    keep = _checkpoint(checkpoint, every, resume, verify, rewinds, path, out)
+    keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
     previous = None if start is None else onmf.load(start)
     fixed_model = None if fixed is None else onmf.load(fixed)
     model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
     _require_valid(model, previous, fixed_model)
     loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
-    begun = _source_in(keep) if resume and keep is not None and keep.exists() else None
+    found = _learned_in(keep) if resume and keep is not None and keep.exists() else None
+    begun = found and found.source
     grow = begun is None and previous is not None and dask is None and _grows(model, previous)
     begun = begun or (previous and previous.source_)
     like = begun or (fixed_model and fixed_model.source_)
@@ -127,7 +133,9 @@ def fit(
     if fixed_model is not None:
         model.set_params(fixed=aligned_fixed_components(fixed_model, source))
     if resume and keep is not None and keep.exists():
-        errors.print(f"Resuming from {keep.path}.")
+        n = None if found is None else getattr(found.position, "lines", None)
+        where = "" if n is None else f", which has consumed {counted(n, 'line', ',')}; what comes now follows them"
+        errors.print(f"Resuming from {keep.path}{where}.")
     elif previous is not None:
         errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
     last: deque[onmf.Progress] = deque(maxlen=1)
@@ -141,17 +149,16 @@ def fit(
         if dask is not None:
             stack.enter_context(running_on(dask))
         files = path, out, checkpoint, start, fixed
-        show = stack.enter_context(watched(log_every, log_json, metrics, *files))
+        show = stack.enter_context(watched(log_every, log_json, metrics, *files, keep=keep))
         model.set_params(callbacks=[show, note])
         try:
             model.fit(source, checkpoint=keep, resume=resume, resume_from=previous)
             _save(model, place, keep)
         except KeyboardInterrupt:
-            _save_interrupted(model, place, keep if rewinds else None)
+            _save_interrupted(model, place, keep, rewinds)
         except (ValueError, OSError):
             if last and keep is not None and keep.exists():
-                how = "--resume" if rewinds else f"--from {keep.path}"
-                errors.print(f"onmf: what was learnt before the error is in {keep.path}; {how} continues from it.")
+                errors.print(f"onmf: what was learnt before the error is in {keep.path}; --resume continues from it.")
             raise
     if model.n_skipped_:
         skipped = "1 sample or batch was" if model.n_skipped_ == 1 else f"{model.n_skipped_} samples or batches were"
@@ -160,30 +167,26 @@ def fit(
 
 
 def _checkpoint(
-    path: Path | None, every: str | None, resume: bool, verify: bool, rewinds: bool, data: Path, out: Path
+    path: Path | None, every: str | None, resume: bool, verify: bool, forget_removed: bool, data: Path, out: Path
 ) -> onmf.Checkpoint | None:
-    """Return the checkpoint that the options ask for; ``rewinds`` is whether the data can be read again."""
+    """Return the checkpoint that the options ask for."""
     if verify and not resume:
         fail("--verify compares the data with those of the run that --resume continues; give both.")
+    if forget_removed and not resume:
+        fail("--forget-removed is about the files of the run that --resume continues; give both.")
     if path is None:
         if resume:
             fail("--resume continues from a checkpoint; name it with --checkpoint FILE.")
         if every is not None:
             fail("--every says how often to save a checkpoint; name it with --checkpoint FILE.")
         return None
-    if resume and not rewinds:
-        fail(
-            "standard input cannot be read again from the beginning, as --resume has to do; "
-            f"to continue with what comes next, use --from {path} instead of --resume, and another --checkpoint."
-        )
     seconds = seconds_of("30s" if every is None else every, "--every")
     require_writable(path, data, option="--checkpoint")
-    keep = onmf.Checkpoint(path, seconds, verify)
+    keep = onmf.Checkpoint(path, seconds, verify, forget_removed)
     if out.resolve() in (path.resolve(), keep.previous.resolve()):
         fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
     if keep.exists() and not resume:
-        how = "resume it with --resume, or" if rewinds else f"continue from it with --from {path}, and"
-        fail(f"{path} holds a run that was begun before; {how} give --checkpoint another name.")
+        fail(f"{path} holds a run that was begun before; resume it with --resume, or give --checkpoint another name.")
     return keep
 
 
@@ -218,12 +221,12 @@ def _grows(model: onmf.OnlineNMF, previous: onmf.OnlineNMF) -> bool:
     return previous._learned is not None and may_grow(model._configured().recipe, previous._learned, model.features)
 
 
-def _source_in(checkpoint: onmf.Checkpoint) -> Spec | None:
-    """Return how the features of a run were made, since a vocabulary stays when texts are added."""
+def _learned_in(checkpoint: onmf.Checkpoint) -> Any:
+    """Return what a run has learnt: how its features were made, since a vocabulary stays, and how far it has come."""
     from onmf.persistence.file import ModelFileError
 
     with suppress(ModelFileError):  # which the run itself meets and reports
-        return checkpoint.read()[1].source
+        return checkpoint.read()[1]
     return None
 
 
@@ -289,15 +292,18 @@ def _save(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | No
     fail(f"{reason} It could be kept in no other folder either.")
 
 
-def _save_interrupted(model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None) -> NoReturn:
-    """Save the model as it was at Ctrl-C or SIGTERM, unless the checkpoint holds it, and exit."""
+def _save_interrupted(
+    model: onmf.OnlineNMF, place: OutputTarget, keep: onmf.Checkpoint | None, rewinds: bool
+) -> NoReturn:
+    """Save the model as it was at Ctrl-C or SIGTERM, unless data that can be read again will complete it, and exit."""
     if not model.__sklearn_is_fitted__():
         errors.print("Interrupted before anything was learnt.")
         raise typer.Exit(130)
+    if keep is None or keep.failures or not rewinds:
+        _save(model, place, None)
     if keep is not None and not keep.failures:
         how = f"the same command with --resume continues from {keep.path}"
     else:
-        _save(model, place, None)
         how = f"what was learnt is in {place.out}; --from {place.out} continues it with other data"
     errors.print(f"Interrupted after {counted(model.n_samples_seen_, 'sample')}; {how}.")
     raise typer.Exit(130)

@@ -38,6 +38,7 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
         "source": "arrays" if learned.source is None else str(learned.source),
         "type": str(W.dtype),
         "samples seen": learned.history.samples,
+        **_lines_consumed(learned.position),
         "passes": learned.passes,
         "samples or batches skipped": learned.skipped.count,
         "dictionary updates": learned.state.steps,
@@ -57,6 +58,12 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     for name, value in facts.items():
         table.add_row(name, (", ".join(_pairs(value)) or "defaults") if isinstance(value, dict) else _short(value))
     console.print(table)
+
+
+def _lines_consumed(position: Any) -> dict[str, int]:
+    """Return how many lines a producer need not send again, if a pipe was learnt from."""
+    lines = getattr(position, "lines", None)
+    return {} if lines is None else {"lines consumed (rows of arrays)": lines}
 
 
 def _missing_entries(coverage: Any) -> dict[str, int]:

@@ -31,7 +31,7 @@ from onmf.data import Spec, open_source
 
 Show: TypeAlias = "Callable[[onmf.Progress], None]"
 
-AT_ONCE = 1.0  # seconds
+AT_ONCE = 1.0
 LOOPBACK = "127.0.0.1"
 MOST_CLIENTS = 16  # of --metrics, at a time
 DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", re.ASCII)
@@ -143,8 +143,9 @@ def _line(now: Figures) -> str:
 class Watch:
     """A callback that follows a run; any thread may ask it for figures."""
 
-    def __init__(self) -> None:
-        self.began = self.reported = time.monotonic()
+    def __init__(self, keep: onmf.Checkpoint | None = None) -> None:
+        self.keep, self.began = keep, time.monotonic()
+        self.reported = self.began
         self.last: onmf.Progress | None = None  # without its arrays, which would be kept longer
         self.seen = self.changes = 0  # samples at the last report
         self.lock = threading.Lock()
@@ -177,14 +178,17 @@ class Watch:
                 "changes": self.changes,  # of the stream, found in this run
                 "skipped": last.skipped,
                 "memory_bytes": memory_in_use(),
+                "checkpoint_age_seconds": self.keep and self.keep.age,
                 "phases": last.phases,  # with Dask: seconds that went to reading, learning and merging
             }
 
 
 @contextlib.contextmanager
-def watched(every: str, log: Path | None, metrics: str | None, *files: Path | None) -> Iterator[Show]:
+def watched(
+    every: str, log: Path | None, metrics: str | None, *files: Path | None, keep: onmf.Checkpoint | None = None
+) -> Iterator[Show]:
     """Watch a run as the options say, and give its callback; the log must not be one of ``files``."""
-    interval, watch = _interval(every), Watch()
+    interval, watch = _interval(every), Watch(keep)
     with contextlib.ExitStack() as stack:
         json_log = None if log is None else stack.enter_context(JsonLog(log, files))
         if metrics is not None:
@@ -239,7 +243,10 @@ def memory_in_use() -> int:
 
 
 class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
-    """A file of figures, one line each; a disk that is full costs lines and one warning, not the run."""
+    """A file of figures, one line each; a disk that is full costs lines and one warning, not the run.
+
+    A file that was moved or removed, as by logrotate, is opened anew under its name.
+    """
 
     def __init__(self, path: Path, files: tuple[Path | None, ...]) -> None:
         if path.resolve() in {each.resolve() for each in files if each is not None}:
@@ -261,8 +268,10 @@ class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
         """Write one line, at once."""
         line = json.dumps(figures, allow_nan=False).encode() + b"\n"
         with self.lock:
-            content, reason = b"\n" * self.torn + line, ""
+            reason = ""
             try:
+                self._reopen_if_moved()
+                content = b"\n" * self.torn + line
                 written = self.file.write(content)
                 self.torn = 0 < (written or 0) < len(content)
                 if written != len(content):
@@ -274,6 +283,14 @@ class JsonLog(contextlib.AbstractContextManager["JsonLog"]):
                 with contextlib.suppress(ValueError):
                     errors.print(f"onmf: cannot write {self.path}: {reason}; the run continues without these lines.")
 
+    def _reopen_if_moved(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path), os.fstat(self.file.fileno())):
+                return
+        new = open(self.path, "ab", buffering=0, opener=_without_waiting)  # noqa: SIM115 (closed by __exit__)
+        self.file.close()
+        self.file, self.torn = new, False
+
 
 def _without_waiting(path: str, flags: int) -> int:
     """Open a file or a pipe without blocking: the run waits neither for a reader nor for room in a full pipe."""
@@ -283,8 +300,9 @@ def _without_waiting(path: str, flags: int) -> int:
 # Prometheus
 
 GAUGES = {
+    "checkpoint_age_seconds": "Seconds since the checkpoint was written, as it is whenever something was learnt since",
     "loss": "Mean loss of the last batch before it was learnt from",
-    "drift": "How much worse new samples are fitted than earlier ones, from 0 to 1: the stream has changed",
+    "drift": "How much worse, or far better, new samples are fitted than earlier ones, up to 1: the stream has changed",
     "memory_bytes": "Resident memory",
     "samples_per_second": "Samples per second since the last line of the log",
 }

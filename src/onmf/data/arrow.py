@@ -19,7 +19,7 @@ from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, rea
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights
 from onmf.data.files import matching, named
 from onmf.data.outputs import Heading, Output
-from onmf.data.pipes import ARROW, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
+from onmf.data.pipes import ARROW, LineCount, bytes_of, first_bytes, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 from onmf.samples import Samples
@@ -103,23 +103,33 @@ class ArrowFiles(ArrowRows):
         paths = matching(path, [f".{kind}"], deep=True)
         if not path.is_file():
             self.files = named(path, paths)
-        with reading(path, f"as {kind}"):
-            data = pyarrow.dataset.dataset(list(map(str, paths)), format="ipc" if kind == "arrow" else kind)
-            fragments = list(data.get_fragments())
-            self.rows_in = {file: int(each.count_rows()) for file, each in zip(paths, fragments, strict=True)}
-            for fragment in fragments:
-                if set(fragment.physical_schema.names) != set(data.schema.names):
-                    raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
+        fragments: dict[Path, Any] = {}
+        self.rows_in = dict.fromkeys(paths, 0)
+        for file in paths:
+            try:
+                with reading(file, f"as {kind}"):
+                    found = pyarrow.dataset.dataset(str(file), format="ipc" if kind == "arrow" else kind)
+                    (fragments[file],) = found.get_fragments()
+                    self.rows_in[file] = int(fragments[file].count_rows())
+            except SourceError as error:
+                fragments.pop(file, None)
+                self.bad[file] = error  # reported when it is reached
+        if not fragments:
+            raise self.bad[paths[0]]
+        first = next(iter(fragments.values())).physical_schema
+        for fragment in fragments.values():
+            if set(fragment.physical_schema.names) != set(first.names):
+                raise SourceError(f"{fragment.path} has other columns than the first file of {path}.")
         self.n_samples = sum(self.rows_in.values())
-        self._choose(data.schema, options)
+        self._choose(first, options)
         groups: list[int] = []
         types: list[Any] = []
-        for rows, fragment in zip(self.rows_in.values(), fragments, strict=True):
+        for file, fragment in fragments.items():
             schema = fragment.physical_schema  # in which a column of nothing but missing values may have no type
             typed = [name for name in self.numbers if not pyarrow.types.is_null(schema.field(name).type)]
             _require_numbers(fragment.path, schema, typed)
             types.append(_number_type(schema, self.feature_names or ()))
-            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [rows]
+            groups += [each.num_rows for each in fragment.row_groups] if kind == "parquet" else [self.rows_in[file]]
         self.dtype, self.edges = np.result_type(*types), [0, *accumulate(groups)][:-1]
         if not (self.n_samples and self.n_features):
             raise SourceError(
@@ -138,6 +148,11 @@ class ArrowFiles(ArrowRows):
         row, left_out = first, first
         with reading(self.where, "to the end"):
             for path, count in self.rows_in.items():
+                if path in self.bad:
+                    if on_bad is None:
+                        raise self.bad[path]
+                    on_bad(self.bad[path])
+                    continue
                 if left_out >= count:
                     left_out -= count
                     continue
@@ -186,6 +201,7 @@ class ArrowStream(ArrowRows):
         import pyarrow.ipc
 
         self.where, self.path, self.rewinds = name_of(path), path, not is_pipe(path)
+        self.pipe = None if self.rewinds else LineCount()
         with reading(self.where, "as an Arrow stream", "" if self.rewinds else STREAM_CURE):
             if not self.rewinds:
                 stream = bytes_of(path, self)

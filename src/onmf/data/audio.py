@@ -26,14 +26,13 @@ class Spectrogram(Sequential):
         self.where, self.window, self.hop = paths[0], window, hop
         self.chosen = {"hop": hop}
         self.rows_in = dict.fromkeys(paths, 0)
-        self.bad: dict[Path, SourceError] = {}  # recordings that cannot be read, reported when they are reached
         rate = channels = 0
         for path in paths:
             try:
                 with opened(path) as file:
                     found, length, channels = file.samplerate, file.frames, max(channels, file.channels)
             except SourceError as error:
-                self.bad[path] = error
+                self.bad[path] = error  # reported when it is reached
                 continue
             rate = rate or found
             self.rows_in[path] = max(0, 1 + (length - window) // hop)

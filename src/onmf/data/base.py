@@ -17,6 +17,7 @@ from onmf.model.validation import DataError, require_sound_structure
 from onmf.samples import Samples, stacked
 
 if TYPE_CHECKING:
+    from onmf.data.pipes import LineCount
     from onmf.data.registry import Spec
 
 
@@ -44,6 +45,7 @@ class Source(ABC):
     n_samples: int | None = None  # None: not known before the end
     any_order: bool = False  # rows can be read in any order, i.e. shuffled
     rewinds: bool = True  # it can be read again
+    pipe: "LineCount | None" = None  # of a pipe, which brings what an earlier run has not had: how much has come
     resident: bool = False  # its rows lie on a device, where they are learnt from
     feature_names: list[str] | None = None
     index_name: str | None = None  # the heading of the names of rows, where rows have names instead of numbers
@@ -53,6 +55,7 @@ class Source(ABC):
     checked: bool = False  # it has checked the indices of its sparse batches already
     edges: Sequence[int] | None = None  # rows at which reading begins best; None: at any, where it ``seeks``
     files: Mapping[str, Path] | None = None  # the files of a folder or pattern, to which more may be added, by name
+    bad: "dict[Path, SourceError]"  # those of them that could not be read, which stay bad as long as it is read
     rows_in: Mapping[Path, int]  # the number of rows in each file, of a source that has several
     chosen: Mapping[str, Any] = MappingProxyType({})  # options that shape the features and were left to the data
     opened: str | None = None  # the text that open_source opened it by, in which paths are absolute
@@ -63,7 +66,7 @@ class Source(ABC):
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         source = super().__new__(cls)
-        source._memory = given.get()  # here, so that no source can forget it
+        source._memory, source.bad = given.get(), {}  # here, so that no source can forget them
         return source
 
     @property
@@ -103,6 +106,7 @@ class Source(ABC):
         some = copy(self)
         some.files = {name: (self.files or {})[name] for name in names}
         some.rows_in = {path: self.rows_in[path] for path in some.files.values()}
+        some.bad = {path: error for path, error in self.bad.items() if path in some.rows_in}
         some.n_samples, some.edges = sum(some.rows_in.values()), None
         return some
 

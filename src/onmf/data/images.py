@@ -53,10 +53,13 @@ class ImageFiles(Source):
         paths = list(self.rows_in)
         for row in rows:
             try:
+                if paths[row] in self.bad:
+                    raise self.bad[paths[row]]
                 yield row, self._pixels(paths[row])
             except SourceError as error:
                 if on_bad is None or isinstance(error.__cause__, MemoryError):  # which may befall all that follow
                     raise
+                self.bad[paths[row]] = error
                 on_bad(error)
 
     def _pixels(self, path: Path) -> npt.NDArray[np.float32]:

@@ -14,7 +14,7 @@ from onmf._support.skipping import Unread
 from onmf.data.base import Numbered, OnBad, Sequential, SourceError, reading, require_room, require_unchanged
 from onmf.data.budget import PARSED, characters
 from onmf.data.columns import shown
-from onmf.data.pipes import is_pipe, lines, name_of, not_utf8, some
+from onmf.data.pipes import LineCount, is_pipe, lines, name_of, not_utf8, some
 from onmf.samples import Samples
 
 
@@ -25,6 +25,7 @@ class LineRows(Sequential):
 
     def __init__(self, path: Path) -> None:
         self.path, self.where, self.rewinds = path, name_of(path), not is_pipe(path)
+        self.pipe = None if self.rewinds else LineCount()
         self.bytes = path.stat().st_size if path.is_file() else None
         self.most = characters(self.memory)  # characters to parse at a time
 
@@ -63,8 +64,12 @@ class LineRows(Sequential):
         yield found
 
     def _lines(self) -> Iterator[Any]:
-        """Return the lines that hold samples; blank ones hold none."""
-        return (line for line in lines(self.path, self.most) if line.strip())
+        """Return the lines that hold samples."""
+        found = lines(self.path, self.most)
+        return filter(self._holds_sample, found) if self.pipe is None else self.pipe.counted(found, self._holds_sample)
+
+    def _holds_sample(self, line: str) -> bool:
+        return bool(line.strip())
 
     def _length(self, line: Any) -> int:
         return len(line)

@@ -31,7 +31,7 @@ from onmf.data.base import (
 from onmf.data.budget import allowed
 from onmf.data.in_memory import Rows
 from onmf.data.outputs import Heading, Output
-from onmf.data.pipes import ARRAY, bytes_of, is_pipe, name_of, require_format, until_interrupted
+from onmf.data.pipes import ARRAY, LineCount, bytes_of, is_pipe, name_of, require_format, until_interrupted
 from onmf.data.registry import register
 
 PIECE = 2**24  # bytes to ask a pipe for at a time: a header may promise more than there is memory
@@ -89,7 +89,7 @@ class ArraysFromPipe(Sequential):
     rewinds = False
 
     def __init__(self, path: Path) -> None:
-        self.where, self._path = name_of(path), path
+        self.where, self._path, self.pipe = name_of(path), path, LineCount()
         self._stream = bytes_of(path, self)
         found = self._header()
         if found is None:

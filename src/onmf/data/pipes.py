@@ -83,6 +83,42 @@ def _cut(file: TextIO, most: int) -> Iterator[str]:
             line = file.readline(most + 1)
 
 
+class LineCount:
+    """How much of a pipe has come, in lines or, of arrays, in rows; what names columns is not counted."""
+
+    def __init__(self) -> None:
+        self.samples = self.passed = 0  # passed: lines without a sample that come before samples that were learnt from
+        self.blank: dict[int, int] = {}  # the others, by the number of samples before them
+        self.half: bool | None = None  # did it end within a line? None: it has not ended
+
+    def counted(self, found: Iterator[str], holds_sample: Callable[[str], bool]) -> Iterator[str]:
+        """Yield the lines that hold a sample."""
+        line = "\n"
+        for line in found:
+            if holds_sample(line):
+                self.samples += 1
+                yield line
+            else:
+                self.blank[self.samples] = self.blank.get(self.samples, 0) + 1
+        self.half = line[-1] != "\n"
+
+    def leave_out_first(self) -> None:
+        """Count from the line after the first, which names the columns."""
+        self.samples -= 1
+        self.blank = {before - 1: number for before, number in self.blank.items() if before}
+
+    @property
+    def all(self) -> int:
+        """The lines that have come, once the pipe has ended; half a line is not one."""
+        return 0 if self.half is None else self.samples + self.passed + sum(self.blank.values()) - self.half
+
+    def up_to(self, row: int) -> int:
+        """Return how many lines end with the sample of this number; those asked for ascend."""
+        for before in [each for each in list(self.blank) if each <= row]:
+            self.passed += self.blank.pop(before)
+        return row + 1 + self.passed
+
+
 def some(found: Iterator[Item], size: int, most: int, length: Callable[[Item], int]) -> list[Item]:
     """Return the next ``size`` lines or texts, fewer if their lengths add up to more than ``most``."""
     block: list[Item] = []

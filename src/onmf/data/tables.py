@@ -19,7 +19,7 @@ from onmf.data.base import Source, SourceError, reading
 from onmf.data.columns import WEIGHTS, TableOptions, bad_weights, parses_as_number, weighed_by_last
 from onmf.data.lines import LineRows
 from onmf.data.outputs import Heading, Lines
-from onmf.data.pipes import lines, not_utf8
+from onmf.data.pipes import not_utf8
 from onmf.data.ratings import SHAPING, RatingOptions, rows_or_ratings
 from onmf.data.registry import register
 
@@ -49,7 +49,7 @@ class Table(LineRows):
         if header not in (None, "yes", "no"):
             raise SourceError(f"{self.where}: header must be yes or no, got {header!r}.")
         with reading(self.where, "as text"):
-            found = self._not_blank()
+            found = super()._lines()
             first = next(found, "")
             self._require_short(0, first)
             fields = self._fields(first)
@@ -71,6 +71,8 @@ class Table(LineRows):
         self.n_fields = len(fields)
         self._choose(fields, options)
         if others is None:
+            if self.pipe is not None and self.has_header:
+                self.pipe.leave_out_first()
             self._unread = found if self.has_header else chain([first], found)
         else:
             self.n_samples = others + (0 if self.has_header else 1)
@@ -107,11 +109,10 @@ class Table(LineRows):
             self.chosen = {"columns": [str(place) for place in self.places]}
 
     def _lines(self) -> Iterator[str]:
-        return islice(self._not_blank(), int(self.has_header), None) if self.rewinds else self._unread
+        return islice(super()._lines(), int(self.has_header), None) if self.rewinds else self._unread
 
-    def _not_blank(self) -> Iterator[str]:
-        """Return the lines that are not blank; one of nothing but tabs is a sample of missing values."""
-        return (line for line in lines(self.path, self.most) if line.strip(" \r\n"))
+    def _holds_sample(self, line: str) -> bool:
+        return bool(line.strip(" \r\n"))  # nothing but tabs is a sample of missing values
 
     def _parsed(self, first: int, block: list[str]) -> tuple[npt.NDArray[Any], Any]:
         self._require_utf8(first, block)

@@ -25,7 +25,7 @@ from onmf.data.columns import shown
 from onmf.data.files import matching, named
 from onmf.data.in_memory import Rows
 from onmf.data.lines import JsonLines
-from onmf.data.pipes import lines, name_of
+from onmf.data.pipes import name_of
 from onmf.data.registry import Spec, register
 
 log = logging.getLogger("onmf")
@@ -240,8 +240,10 @@ class Corpus(JsonLines):
     def _lines(self) -> Iterator[Any]:
         if self.paths is not None:
             return iter(self.paths)
-        # A blank line is a text, but no JSON.
-        return lines(self.path, self.most) if self.field is None else super()._lines()
+        return super()._lines()
+
+    def _holds_sample(self, line: str) -> bool:
+        return self.field is None or super()._holds_sample(line)  # a blank line is a text, but no JSON
 
     def _length(self, line: Any) -> int:
         if not isinstance(line, Path):
@@ -254,7 +256,7 @@ class Corpus(JsonLines):
             return rows, [self._text(first + place, found) for place, found in enumerate(objects)]
         rows = np.arange(first, first + len(block))
         if self.paths is not None:
-            return rows, list(map(_whole_file, block))
+            return rows, list(map(self._whole_file, block))
         self._require_utf8(first, block)
         return rows, block
 
@@ -270,6 +272,15 @@ class Corpus(JsonLines):
             raise SourceError(f"{place} has no text in the field {self.field!r}; choose the text by field=.")
         return text
 
+    def _whole_file(self, path: Path) -> str:
+        try:
+            if path in self.bad:
+                raise self.bad[path]
+            return _whole_file(path)
+        except SourceError as error:
+            self.bad[path] = error
+            raise
+
     def _missing(self) -> Any:
         return [""]
 
@@ -283,7 +294,8 @@ class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
     def __init__(self, corpus: "Corpus | TextList", words: WordFeatures, told: bool = False) -> None:
-        self.where, self.corpus, self.rewinds, self.index_name = corpus.where, corpus, corpus.rewinds, corpus.index_name
+        self.where, self.corpus, self.index_name = corpus.where, corpus, corpus.index_name
+        self.rewinds, self.pipe, self.bad = corpus.rewinds, corpus.pipe, corpus.bad
         self.feature_names = words.vocabulary
         self.n_features = words.hashed if words.vocabulary is None else len(words.vocabulary)
         self.unknown = None
@@ -297,7 +309,7 @@ class Documents(Sequential):
     def of_files(self, names: Sequence[str]) -> Source:
         some: Any = super().of_files(names)
         some.corpus = copy(self.corpus)
-        some.corpus.paths = list(some.rows_in)
+        some.corpus.paths, some.corpus.bad = list(some.rows_in), some.bad
         return some
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
@@ -326,6 +338,8 @@ class TextList:
     rewinds: bool = True
     index_name: str | None = None
     paths: None = None
+    pipe: None = None
+    bad: dict[Path, SourceError] = field(default_factory=dict)
     memory: int = field(default_factory=allowed)
 
     def texts(self, size: int, on_bad: OnBad | None) -> Numbered:

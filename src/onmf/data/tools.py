@@ -70,7 +70,7 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
             yield rows[chosen], waiting[chosen]
 
     again = partial(shuffle, buffer=buffer, seed=seed)
-    return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False)
+    return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False, pipe=None)
 
 
 def with_features(source: Source, names: Sequence[str], fill: float = 0.0) -> Source:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from onmf import data
-from onmf._support.arrays import is_tensor
+from onmf._support.arrays import Counts, is_tensor
 from onmf._support.device_rows import Resident
 from onmf.device.samples import DeviceBatch, DeviceRows
 from onmf.divergences import Divergence
@@ -23,7 +23,7 @@ from onmf.samples import Samples, canonical
 STAGE = 2**26  # bytes of pinned memory through which arrays go to a GPU, twice
 ROOM = 0.5  # of a GPU's free memory that data may take to stay there
 
-Cut = tuple[Any, Any, int | None]
+Cut = tuple[Any, Any, Counts]
 
 
 def moved(batch: Any, device: Any, dtype: Any = None) -> DeviceRows:

@@ -39,7 +39,7 @@ from onmf.methods import Choice
 from onmf.model.settings import ONLINE
 from onmf.model.validation import DataError, require_valid_entries
 from onmf.persistence import model as model_file
-from onmf.persistence.checkpoint import Checkpoint
+from onmf.persistence.checkpoint import Checkpoint, Keeper
 from onmf.samples import Samples, as_samples, given_rows, weighted
 
 log = logging.getLogger("onmf")
@@ -168,6 +168,12 @@ class OnlineNMF(NMF):
         Each component's share of all that was fitted: the mean of the samples' ``proportions`` while learning.
     n_skipped_, skipped_ : int and list of str
         Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
+    drift_, n_changes_ : float and int
+        From 0, new samples are fitted as earlier ones were, to 1, the stream has changed: in the last batch; and how
+        often it has.
+    n_lines_consumed_ : int
+        After ``fit`` of a pipe: the lines (of arrays, the rows) from the first one on that a producer need not send
+        again; blank and skipped ones count, the one that names the columns does not.
     guarantee_ : str
         What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
@@ -202,6 +208,11 @@ class OnlineNMF(NMF):
     guarantee_ = FittedAttribute[Learned, str](learner.guarantee)
     n_steps_ = FittedAttribute[Learned, int](lambda learned: learned.state.steps)
     n_iter_ = FittedAttribute[Learned, int](lambda learned: learned.passes)
+    drift_ = FittedAttribute[Learned, float](lambda learned: learned.drift.statistic)
+    n_changes_ = FittedAttribute[Learned, int](lambda learned: learned.drift.changes)
+    n_lines_consumed_ = FittedAttribute[Learned, int](
+        lambda learned: getattr(learned.position, "lines", None), "fit of a pipe"
+    )
     source_ = FittedAttribute[Learned, Spec](lambda learned: learned.source or Spec(names=learned.features.names))
     reconstruction_err_ = FittedAttribute[Learned, float](lambda learned: learned.reconstruction_error)
 
@@ -239,7 +250,8 @@ class OnlineNMF(NMF):
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
         run in that file stopped in the same data, if there is one: the result is that of one uninterrupted ``fit``, bit
-        for bit. Files that were added to a folder since are learnt after those that were there.
+        for bit. Files that were added to a folder since are learnt after those that were there, and what a pipe brings
+        is taken for what follows ``n_lines_consumed_``.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing. Both belong to arrays; a table in a file has
@@ -289,23 +301,26 @@ class OnlineNMF(NMF):
         elif begun is not None and not same_data:
             require_same_features(features, begun.features, "the input", cure=cure_by_like(source, begun.source))
         if begun is not None:
-            begun = _resumed(recipe, begun, same_data, source, features)
+            forget = keep is not None and keep.forget_removed
+            begun = _resumed(recipe, begun, same_data, source, features, forget)
         else:
             warn_of_too_many(self.n_components, features.number, vars(self))
-        before, learned, kept, raised = self._learned, begun, begun, 0  # kept: what the checkpoint holds
+        before, learned, raised = self._learned, begun, 0
         if same_data:
             self._learned = begun or before
         listeners = self._listeners()
         try:
-            with ended_by_interrupts():
+            with ended_by_interrupts(), nullcontext() if keep is None else Keeper(keep, settings, begun) as keeper:
                 for learned, progress in self._run(recipe, source, reading, features, begun):
                     self._learned = learned
-                    if progress is None:
-                        continue
-                    raised += progress.raised if learned.passes == 1 else 0
-                    ended = self._notify(progress, listeners)
-                    if keep is not None and keep.write_if_due(settings, learned):
-                        kept = learned
+                    if keeper is not None:
+                        keeper.learned = learned
+                    ended = False
+                    if progress is not None:
+                        raised += progress.raised if learned.passes == 1 else 0
+                        ended = self._notify(progress, listeners)
+                    if keeper is not None:
+                        keeper.write_if_due()
                     if ended:
                         break
             _warn_if_raised(learned, begun, raised)
@@ -316,9 +331,6 @@ class OnlineNMF(NMF):
         except Exception:
             self._learned = before  # an error leaves the model as it was, Ctrl-C keeps what was learnt
             raise
-        finally:
-            if keep is not None and learned is not None and learned is not kept:
-                keep.write(settings, learned)  # at the end, and before an error or Ctrl-C gets away
         return self
 
     def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
@@ -525,10 +537,12 @@ def _learned_by(resume_from: Any, own: Divergence) -> Learned:
 
 
 def _resumed(
-    recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features
+    recipe: Recipe, learned: Learned, same_data: bool, source: Source | Partitions, features: Features, forget: bool
 ) -> Learned:
     """Return the learnt model, ready to continue with these settings in these data, or raise an error."""
     if not same_data:
         return replace(learner.continued(recipe, learned), position=None, passes=0)
-    learner.require_position(learned, source if isinstance(source, Source) else len(source), features)
+    data = source if isinstance(source, Source) else len(source)
+    learned = learner.settled(learned, data, forget)
+    learner.require_position(learned, data, features)
     return learner.continued(recipe, learned)

@@ -9,7 +9,7 @@ from onmf.learner.config import Recipe
 from onmf.learner.drift import Drift
 from onmf.learner.initialise import begin, continued
 from onmf.learner.learned import Coverage, Fitted, History, Learned, Skipped, SkippedLog, Usage, guarantee
-from onmf.learner.resume import OpenPartition, Position, RoundPosition, require_position
+from onmf.learner.resume import OpenPartition, Position, RoundPosition, require_position, settled
 from onmf.learner.run import run
 from onmf.learner.update import BatchUpdate, Progress, step, updated
 
@@ -34,6 +34,7 @@ __all__ = [
     "guarantee",
     "require_position",
     "run",
+    "settled",
     "step",
     "updated",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from onmf._support.arrays import Counts
 from onmf._support.checks import require_whole
-from onmf.data import Source
+from onmf.data import Source, SourceError
 from onmf.data.base import Cutter, read_from
 from onmf.learner.update import as_floats
 from onmf.methods import Method
@@ -72,8 +72,7 @@ class Reading:
         return max(self.batch_size, min(method.usual_chunk(seen), MOST_BYTES // row_bytes))
 
 
-# Row numbers or names, the batch, and how many rows come before it in the part, unless that is lost.
-Cut = tuple[Any, Any, int | None]
+Cut = tuple[Any, Any, Counts]  # row numbers or names, the batch, and the places of its rows in the part
 
 
 def cuts(
@@ -84,7 +83,7 @@ def cuts(
     size: Callable[[int], int],
     begins: int = 0,
 ) -> Generator[Cut, None, None]:
-    """Yield the batches of a source from the row ``begins`` on, each with its row numbers and its place.
+    """Yield the batches of a source from the row ``begins`` on, each with its row numbers and their places.
 
     ``fault`` is called with the error of every sample that is left out. ``size`` returns the length of the next batch,
     given the bytes of a row. Where batches grow, they are made of the same blocks wherever reading begins: only whole
@@ -94,9 +93,9 @@ def cuts(
     first = begins // block * block
     lost = False  # has the source left out rows, so that places are lost?
 
-    def lose(error: ValueError) -> None:
-        nonlocal lost
-        lost = True
+    def lose(error: SourceError) -> None:
+        nonlocal lost, first
+        lost, first = True, first + error.rows
         fault(error)
 
     def wanted(batch: Any) -> int:
@@ -106,22 +105,23 @@ def cuts(
             return block  # rows that are left out do not make batches shorter
         return int(batch.shape[0])
 
-    def placed(rows: Any, places: Counts, batch: Any) -> Cut:
-        return rows, batch, None if places[0] == NOWHERE else int(places[0])
-
     cutter, begun = Cutter(wanted), False
     for rows, batch in read_from(source, block, order, lose if reading.skip_bad else None, first):
-        places = np.full(len(rows), NOWHERE) if lost else np.arange(first, first + len(rows))
+        places = np.arange(first, first + len(rows))
         first += len(rows)
+        if source.pipe is not None:  # which numbers rows that it leaves out
+            places = places if rows.dtype == object else rows
+        elif lost:
+            places = np.full(len(rows), NOWHERE)
         rows, places, batch = learnable(rows, places, batch, reading, source.feature_names, fault)
         if not len(rows):
             continue
         cutter.add(rows, places, batch, skip=int(np.count_nonzero(places < begins)) if begins and not begun else 0)
         begun = True
         while (cut := cutter.cut()) is not None:
-            yield placed(*cut)
+            yield cut[0], cut[2], cut[1]
     if (cut := cutter.rest()) is not None:
-        yield placed(*cut)
+        yield cut[0], cut[2], cut[1]
 
 
 def learnable(
@@ -140,7 +140,7 @@ def learnable(
     weights = batch.sample_weight
     if weights is not None and not weights.all():
         kept = np.flatnonzero(weights)
-        rows, places, batch = rows[kept], np.full(len(kept), NOWHERE), batch[kept]
+        rows, places, batch = rows[kept], places[kept], batch[kept]
     if reading.skip_bad and len(rows):
         good, errors = good_rows(batch, rows, names)
         for error in errors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -30,6 +30,7 @@ Files = tuple[tuple[str, str], ...]  # names, and by what the files are recognis
 DIGEST = re.compile("[0-9a-f]{32}")
 COUNTS = ("faults", "clock", "rows", "length", "began", "files_before")
 ENDS = 2**16  # bytes of either end of a file
+UNREAD = "!"  # before that of a file that could not be read, and is new again once it has changed
 RESUME = "resume it with the same {}, or continue from it with resume_from (--from)."
 
 
@@ -59,14 +60,18 @@ class Position:
     rows: int = 0  # samples in the batches of this part
     length: int = 0  # of the last batch
     place: int | None = None  # rows of the part before the last batch; None: the source has left out some
+    lines: int | None = None  # of a pipe, or rows of its arrays, that came in all runs up to the end of the last batch
     began: int = 0  # samples that were read and skipped before the first that were learnt from, in this part
     files: Files | None = None  # of the pass, in their order, up to and with those of this part
     files_before: int = 0  # this part
+    ended: Mapping[str, Any] | None = None  # that state when all of its files had been read
     past: tuple[Position, ...] = ()  # where the earlier parts of this pass ended
 
     def __post_init__(self) -> None:
         require_whole(1, passes=self.passes, batches=self.batches)
-        given = {name: getattr(self, name) for name in ("n_samples", "place") if getattr(self, name) is not None}
+        given = {
+            name: getattr(self, name) for name in ("n_samples", "place", "lines") if getattr(self, name) is not None
+        }
         require_whole(0, **{name: getattr(self, name) for name in COUNTS}, **given)
         for mark in (self.mark, self.last):
             if mark is not None:
@@ -79,11 +84,22 @@ class Position:
         if (self.files is None and self.past) or ends != sorted(ends):
             raise ValueError(f"its parts begin after {ends} files")
 
-    def shuffling(self) -> np.random.Generator:
-        """Return the generator that shuffles this part, as it was when the part began."""
+    def shuffling(self, after: bool = False) -> np.random.Generator:
+        """Return the generator that shuffles this part, as it was when the part began or, ``after`` it, had ended."""
         generator = np.random.default_rng(0)
-        generator.bit_generator.state = self.generator
+        generator.bit_generator.state = self.ended if after and self.ended else self.generator
         return generator
+
+    def without(self, names: Collection[str]) -> Position:
+        """Return the position among the other files."""
+        files = self.files or ()
+
+        def moved(part: Position) -> Position:
+            before = sum(name not in names for name, _ in files[: part.files_before])
+            return replace(part, files_before=before)
+
+        kept = tuple(file for file in files if file[0] not in names)
+        return replace(moved(self), files=kept, past=tuple(map(moved, self.past)))
 
     @property
     def repeats(self) -> bool:
@@ -94,7 +110,7 @@ class Position:
     def restored(cls, facts: Mapping[str, Any], files: Any) -> Self:
         """Return the position that was stored as these facts and this list of files, checked."""
         files = None if files is None else tuple((name, content) for name, content in files)
-        if not all(isinstance(text, str) for file in files or () for text in file):
+        if not all(isinstance(text, str) and text for file in files or () for text in file):
             raise ValueError("its list of files does not hold texts")
         past = facts["past"]
         if not isinstance(past, list) or not all(map(_is_earlier_part, past)):
@@ -104,12 +120,13 @@ class Position:
         if files is None and position.files_before:
             raise ValueError(f"{position.files_before} of no files were read before")
         for each in (position, *past):
+            each.shuffling(after=True)
             each.shuffling()  # raises an error for what is not the state of a generator
         return position
 
     def as_past(self) -> tuple[Position, ...]:
         """Return the parts of the pass up to this one, for the part that follows."""
-        return *self.past, replace(self, files=None, past=())
+        return *self.past, replace(self, files=None, past=(), ended=None)
 
 
 def _is_earlier_part(facts: Any) -> bool:
@@ -235,11 +252,23 @@ class PassPart:
     files: Files | None = None  # of the pass up to and with this part
     before: int = 0  # files of earlier parts
 
+    def known(self) -> Files | None:
+        """Return the files, with a mark at those that could not be read."""
+        if self.files is None or not self.source.bad:
+            return self.files
+        bad = {name for name, path in (self.source.files or {}).items() if path in self.source.bad}
+        return tuple(
+            (name, UNREAD + content.removeprefix(UNREAD) if name in bad else content) for name, content in self.files
+        )
 
-def parts_of_pass(source: Source, done: Position | None, keeps_digests: bool) -> tuple[list[PassPart], PassPart]:
+
+def parts_of_pass(
+    source: Source, done: Position | None, keeps_digests: bool, verify: bool = False
+) -> tuple[list[PassPart], PassPart]:
     """Return the parts left of the pass that an earlier run was in, and the one part that is every later pass.
 
-    New files come after the old ones, whatever their names, so that resuming repeats nothing.
+    New files come after the old ones, whatever their names, so that resuming repeats nothing. A part that has ended is
+    left only to ``verify`` it. A file that could not be read stays bad in its part, and is new if it has changed.
     """
     if source.files is None or not keeps_digests:
         return [PassPart(source)], PassPart(source)
@@ -247,13 +276,23 @@ def parts_of_pass(source: Source, done: Position | None, keeps_digests: bool) ->
     if done is None or done.files is None:
         part = PassPart(source, tuple(now.items()))
         return [part], part
-    old = tuple(name for name, _ in done.files)
-    new = tuple(name for name in now if name not in set(old))
-    everything = tuple((name, now[name]) for name in old + new)
-    left = [PassPart(source.of_files(old[done.files_before :]), done.files, done.files_before)]
+    again = {name for name, content in done.files if content[0] == UNREAD and now.get(name) != content[1:]}
+    kept = done.without(again).files or ()
+    old, known = [name for name, _ in done.files], {name for name, _ in kept}
+    new = [name for name in now if name not in known]
+    everything = (*kept, *((name, now[name]) for name in new))
+    left = []
+    if done.ended is None or verify:
+        rest = source.of_files(old[done.files_before :])
+        rest.bad |= {
+            path: SourceError(f"{path} could not be read before.")
+            for name, path in (rest.files or {}).items()
+            if name in again
+        }
+        left = [PassPart(rest, done.files, done.files_before)]
     if new:
-        left.append(PassPart(source.of_files(new), everything, len(old)))
-    return left, PassPart(source.of_files(old + new), everything)
+        left.append(PassPart(source.of_files(new), everything, len(kept)))
+    return left, PassPart(source.of_files([name for name, _ in everything]), everything)
 
 
 def fingerprints(source: Source) -> dict[str, str]:
@@ -266,6 +305,24 @@ def _fingerprint(path: Path) -> str:
         beginning, length = file.read(ENDS), file.seek(0, os.SEEK_END)
         file.seek(max(0, length - ENDS))
         return f"{length}:{xxhash.xxh3_64_hexdigest(beginning + file.read(ENDS))}"
+
+
+def settled(learned: Learned, data: Source | int, forget: bool) -> Learned:
+    """Return the model at its position among the files that are known from now on.
+
+    In parts that have ended, files that could not be read then are left out once they are gone or have changed and, to
+    ``forget`` what was removed, all that are gone.
+    """
+    position = learned.position
+    if not isinstance(position, Position) or position.files is None or isinstance(data, int):
+        return learned
+    now, ended = fingerprints(data), len(position.files) if position.ended else position.files_before
+    left_out = {
+        name
+        for name, content in position.files[:ended]
+        if (forget and name not in now) or (content[0] == UNREAD and now.get(name) != content[1:])
+    }
+    return replace(learned, position=position.without(left_out)) if left_out else learned
 
 
 def require_position(learned: Learned, data: Source | int, features: Features) -> None:
@@ -288,12 +345,20 @@ def require_position(learned: Learned, data: Source | int, features: Features) -
         return
     if isinstance(position, RoundPosition):
         raise ValueError(f"this run was learnt with Dask, in partitions; {RESUME.format('partitions (--dask)')}")
+    if (position.lines is None) != (data.pipe is None):
+        how = "other data than a pipe" if position.lines is None else "a pipe"
+        raise ValueError(f"this run was learnt from {how}; {RESUME.format('kind of data')}")
     now = fingerprints(data)
     for name, fingerprint in position.files or ():  # new files are welcome
         if name not in now:
-            raise ValueError(f"{name} was among the files of the checkpoint and is gone; put it back, or begin anew.")
-        if now[name] != fingerprint:
+            raise ValueError(
+                f"{name} was among the files of the checkpoint and is gone; put it back, forget it with "
+                "Checkpoint(forget_removed=True) (--forget-removed) if all files were learnt from, or begin anew."
+            )
+        if fingerprint[0] != UNREAD and now[name] != fingerprint:
             raise ValueError(f"{name} has changed since the checkpoint; put it back as it was, or begin anew.")
+    if position.ended or any(content[0] == UNREAD for _, content in position.files or ()):
+        return
     n_samples = parts_of_pass(data, position, keeps_digests=True)[0][0].source.n_samples
     if n_samples is not None and position.n_samples not in (None, n_samples):
         raise ValueError(f"the data have {counted(n_samples, 'sample')}, those of the checkpoint {position.n_samples}.")

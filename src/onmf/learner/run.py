@@ -12,7 +12,7 @@ import numpy as np
 
 from onmf.data import Source, SourceError
 from onmf.data.columns import Features
-from onmf.learner.batching import Reading, cuts
+from onmf.learner.batching import NOWHERE, Reading, cuts
 from onmf.learner.config import Recipe
 from onmf.learner.growth import grown
 from onmf.learner.initialise import begin
@@ -36,18 +36,20 @@ def run(
 
     Without ``learned``, this is ``begin`` with the first batch, and ``step`` for every batch of every pass; the rest is
     about continuing. Given a ``learned`` with a position in the same data, continue from there: the end is that of a
-    run that was never interrupted, bit for bit. Without a position, the data are new. ``generators`` draw the initial
-    dictionary and shuffle.
+    run that was never interrupted, bit for bit. What a pipe brings comes after that position. Without a position, the
+    data are new. ``generators`` draw the initial dictionary and shuffle.
     """
     if reading.max_passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once; use max_passes=1 (--passes 1).")
     drawing, shuffling = generators
-    resumed = _position(learned)
-    if resumed is not None:
-        shuffling = resumed.shuffling()
+    resumed = done = _position(learned)
+    if done is not None:
+        over = done.ended is not None and not reading.verify  # nothing is left of its part
+        shuffling, resumed = done.shuffling(over), None if over else done
     skipped, log_skipped = Skipped(), SkippedLog()  # before anything is learnt
     old_faults = resumed.faults if resumed else 0
     passing_over = False  # batches that an earlier run has learnt from
+    faults = 0  # met in this run, counted or not
     unreported = False  # was anything skipped since the last time that something was yielded?
     rows_asked = 0  # samples that batches on a device have been asked for
 
@@ -62,7 +64,8 @@ def run(
 
     def fault(error: ValueError) -> None:
         """Count samples between two batches that the source could not read, unless an earlier run has."""
-        nonlocal old_faults
+        nonlocal old_faults, faults
+        faults += 1
         if passing_over:
             return
         if old_faults:
@@ -88,13 +91,13 @@ def run(
             return reading.batch_size
         return reading.next_size(clock + rows_read, row_bytes, learned.method)
 
-    parts_left, whole_pass = parts_of_pass(source, resumed, reading.keeps_digests)
+    parts_left, whole_pass = parts_of_pass(source, done, reading.keeps_digests, reading.verify)
     if reading.verify and learned is not None and resumed is not None:
         _require_same_past(learned.method, source, reading, resumed)
     total = _total(parts_left, whole_pass, reading, learned)
-    any_batch = resumed is not None  # now or in an earlier run?
+    any_batch = done is not None  # now or in an earlier run?
     began = resumed.began if resumed else 0
-    for number in range(resumed.passes if resumed else 1, reading.max_passes + 1):
+    for number in range(done.passes if done else 1, reading.max_passes + 1):
         for part in parts_left:
             before = shuffling.bit_generator.state
             order = shuffling if reading.shuffle and part.source.any_order else None
@@ -107,15 +110,19 @@ def run(
             seeking = resumed is not None and resumed.place is not None and part.source.seeks and not reading.verify
             if resumed is not None and resumed.place is not None and seeking:
                 first_row, count, rows_read = resumed.place, batches_done - 1, resumed.rows - resumed.length
-            passing_over = batches_done > 0
-            digests, rows_asked = Digests(reading.keeps_digests), clock + rows_read
+            pipe, lines_before, rows_before = part.source.pipe, 0, 0
+            if resumed is not None and resumed.lines is not None:
+                count, rows_read = batches_done, resumed.rows
+                lines_before, rows_before = resumed.lines, rows_read
+            passing_over = count < batches_done
+            digests, rows_asked = Digests(reading.keeps_digests and pipe is None), clock + rows_read
             batches = cuts(part.source, reading, order, fault, size, first_row)
             if recipe.device is not None and part.source.rewinds and not (part.source.resident or reading.skip_bad):
                 from onmf.device.transfer import sent_ahead  # an optional dependency
 
                 batches = sent_ahead(batches, recipe.device)
             with closing(batches):
-                for rows, batch, place in batches:
+                for rows, batch, places in batches:
                     any_batch = True
                     if learned is None:
                         began = clock + rows_read
@@ -127,6 +134,9 @@ def run(
                             digests.require(resumed, seeking)
                             passing_over = False
                         continue
+                    end, ahead = int(places[-1]), 0
+                    if pipe is not None:  # some of the rows after this batch may have been found bad already
+                        ahead = old_faults + max(0, faults - (end + 1 - (rows_read - rows_before)))
                     position = Position(
                         *(number, count, before, part.source.n_samples),
                         mark=digests.all,
@@ -134,9 +144,11 @@ def run(
                         clock=clock,
                         rows=rows_read,
                         length=len(rows),
-                        place=place,
+                        faults=ahead,
+                        place=None if places[0] == NOWHERE else int(places[0]),
+                        lines=None if pipe is None else lines_before + pipe.up_to(end),
                         began=began,
-                        files=part.files,
+                        files=part.known(),
                         files_before=part.before,
                         past=past,
                     )
@@ -158,6 +170,14 @@ def run(
                 raise SourceError(
                     f"pass {number} found no batches: this source can be read only once; use max_passes=1."
                 )
+            done = _position(learned)
+            if learned and done and done.lines is not None and pipe and lines_before + pipe.all > done.lines:
+                learned = replace(learned, position=replace(done, lines=lines_before + pipe.all, faults=0))
+                unreported = True
+            elif learned and done and part.files is not None:
+                ended = shuffling.bit_generator.state
+                learned = replace(learned, position=replace(done, files=part.known(), ended=ended))
+                unreported = True
             resumed, began = None, 0
         parts_left = [whole_pass]
     if learned is None or not (any_batch or unreported):
@@ -176,7 +196,7 @@ def _position(learned: Learned | None) -> Position | None:
 def _total(left: list[PassPart], whole: PassPart, reading: Reading, learned: Learned | None) -> int | None:
     """Return how many samples will have been learnt from after all passes, earlier data included, if that is known."""
     done = _position(learned)
-    before = done.clock if done else learned.history.samples if learned else 0
+    before = done.clock if done and not done.ended else learned.history.samples if learned else 0
     remaining = reading.max_passes - (done.passes if done else 1)
     rows = [part.source.n_samples for part in (*left, whole)]
     counts = [n for n in rows if n is not None]

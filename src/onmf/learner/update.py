@@ -216,7 +216,7 @@ class Progress:
     H: Array | None = None  # the batch's coefficients as they were found while learning (not with Dask or on a device)
     raised: int = 0  # entries outside the domain that were raised
     skipped: int = 0  # samples or batches left out so far
-    drift: float = 0.0  # from 0, new samples are fitted as well as earlier ones, to 1: the stream has changed
+    drift: float = 0.0  # from 0, new samples are fitted as earlier ones, to 1: the stream has changed
     drifted: bool = False  # has this batch shown that it has?
     phases: Mapping[str, float] | None = None  # with Dask: seconds of this fit by what they went to: read, learn, merge
     new: int = 0  # samples of this batch
@@ -273,8 +273,8 @@ def updated(
         raise unlearnable("makes the dictionary infinite", rows)
     if drift.changed:
         log.warning(
-            "The stream has changed: after %d samples new ones are fitted worse than those before (change %d).",
-            *(samples, drift.changes),
+            "The stream has changed: after %d samples new ones are fitted %s than those before (change %d).",
+            *(samples, "worse" if drift.rise > drift.fall else "far better", drift.changes),
         )
     return after, Progress(
         *(samples, total, after.state.steps, seconds, loss, W, update.H),

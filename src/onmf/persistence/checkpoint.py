@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -38,18 +39,20 @@ LONGEST = 20  # digits of the number of a process, which a lock holds
 class Checkpoint:
     """A file that holds the whole state of a fit: ``model.fit(X, checkpoint=Checkpoint("run.safetensors"))``.
 
-    It is written atomically after a batch once ``every`` seconds have passed since the last time, and at the end; the
-    file before it is kept as ``.previous``. If the disk is full or the folder cannot be written, that is logged,
-    learning continues, and the last good file stays. A checkpoint is a model file too: ``onmf.load`` reads it.
+    It is written atomically once ``every`` seconds have passed since the last time and something was learnt in them,
+    also while a silent stream is waited for, and at the end; the file before it is kept as ``.previous``. If the disk
+    is full or the folder cannot be written, that is logged, learning continues, and the last good file stays. A
+    checkpoint is a model file too: ``onmf.load`` reads it.
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
-    compares all that it has learnt from in that pass.
+    compares all that it has learnt from in that pass. With ``forget_removed``, files that were learnt from may be gone.
     """
 
     path: str | Path
     every: float = 30.0
     verify: bool = False
+    forget_removed: bool = False
     failures: int = field(default=0, init=False)  # in a row
     _last: float = field(default=0.0, repr=False, init=False)  # when it was written, or the fit began
 
@@ -74,6 +77,13 @@ class Checkpoint:
     def _damaged(self) -> Path:
         """The place for a damaged file, so that it is not lost."""
         return self._beside("damaged")
+
+    @property
+    def age(self) -> float | None:
+        """The seconds since it was written; None if there is no file."""
+        with contextlib.suppress(OSError):
+            return max(0.0, time.time() - Path(self.path).stat().st_mtime)
+        return None
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other runs from writing to the same file meanwhile, or raise an error if one does already."""
@@ -112,9 +122,9 @@ class Checkpoint:
             found.replace(path.resolve())
         return learned
 
-    def write_if_due(self, settings: Mapping[str, Any], learned: Learned) -> bool:
-        """Write if it is time, and return whether that was done."""
-        return time.monotonic() - self._last >= self.every and self.write(settings, learned)
+    def seconds_left(self) -> float:
+        """Return how long it is until the next time to write."""
+        return self.every - (time.monotonic() - self._last)
 
     def write(self, settings: Mapping[str, Any], learned: Learned) -> bool:
         """Write now, and return whether that was done; if not, the log says why.
@@ -154,6 +164,50 @@ class Checkpoint:
     def _beside(self, suffix: str) -> Path:
         path = Path(self.path).resolve()  # beside the file itself, not beside a link to it
         return path.with_name(f"{path.name}.{suffix}")
+
+
+class Keeper:
+    """What a run has learnt, written to its checkpoint when it is time, be it after a batch or while none comes.
+
+    A thread of its own waits for that time. What was learnt is a value that no later batch changes, so that it can be
+    written while the next one is learnt from.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, settings: Mapping[str, Any], learned: Learned | None) -> None:
+        self.checkpoint, self.settings, self.learned, self.kept = checkpoint, settings, learned, learned
+        self.lock, self.waiting, self.over = threading.Lock(), threading.Event(), threading.Event()
+        self.clock = threading.Thread(target=self._write_in_time, name="onmf-checkpoint", daemon=True)
+
+    def __enter__(self) -> Keeper:
+        self.clock.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Write what is not kept yet: at the end, and before an error or Ctrl-C gets away."""
+        self.over.set()
+        self.waiting.set()
+        self.clock.join()
+        self._write()
+
+    def write_if_due(self) -> None:
+        """Write what was learnt up to now if it is time; else that is done in time."""
+        with self.lock:
+            if self.checkpoint.seconds_left() <= 0:
+                self._write()
+            else:
+                self.waiting.set()
+
+    def _write(self) -> None:
+        self.waiting.clear()
+        learned = self.learned
+        if learned is not None and learned is not self.kept and self.checkpoint.write(self.settings, learned):
+            self.kept = learned
+
+    def _write_in_time(self) -> None:
+        while self.waiting.wait() and not self.over.wait(max(0.0, self.checkpoint.seconds_left())):
+            with self.lock:
+                if self.checkpoint.seconds_left() <= 0:  # else a batch has come in between
+                    self._write()
 
 
 def _replaceable(path: str | Path) -> Path:
