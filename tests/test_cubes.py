@@ -117,9 +117,9 @@ def test_a_matlab_file_of_version_7_3_is_its_pixels(tmp_path: Path, cube: bool) 
 
 def test_a_matlab_file_of_several_matrices_lists_them(tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "two.mat", {"V": BANDS_FIRST, "M": TALL})
-    with pytest.raises(SourceError, match=r"the matrices V, M; name one .*\?variable=NAME"):
+    with pytest.raises(SourceError, match=r"the matrices \['V', 'M'\]; name one .*\?variable=NAME"):
         open_source(f"{tmp_path}/two.mat")
-    with pytest.raises(SourceError, match="the matrices V, M; name one"):
+    with pytest.raises(SourceError, match=r"the matrices \['V', 'M'\]; name one"):
         open_source(f"{tmp_path}/two.mat?variable=W")
 
 

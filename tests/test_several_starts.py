@@ -58,8 +58,6 @@ def test_what_has_only_one_start_says_why(tmp_path: Path) -> None:
         model.fit(X, checkpoint=tmp_path / "run")
     with pytest.raises(ValueError, match="gives them once: set n_init=1"):
         model.fit(Batches(iter([X])))
-    with pytest.raises(ValueError, match="on_error='raise'"):
-        model.set_params(on_error="skip").fit(X)
 
 
 def test_the_command_line_takes_it_and_the_file_tells(run_main: Run, tmp_path: Path) -> None:

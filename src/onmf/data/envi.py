@@ -1,6 +1,5 @@
 """ENVI scenes: a text header beside a file of raw numbers, mapped into memory; every pixel is a row of its bands."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ class Pixels(Rows):
 
 @register("envi", [".hdr"])
 def envi(path: Path) -> Source:
-    """Open a scene by its header. Entries of the header's ``data ignore value`` become NaN; bands have wavelengths."""
+    """Open a scene by its header. Entries of the header's ``data ignore value`` become NaN; wavelengths name bands."""
     require_room(path, PARSED * path.stat().st_size, allowed())
     with reading(path, "as a header of ENVI"):
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -51,8 +50,6 @@ def envi(path: Path) -> Source:
         axes = AXES[facts["interleave"]]
         dtype = np.dtype("<>"[int(facts.get("byte order", 0))] + TYPES[int(facts["data type"])])
         offset, nodata = int(facts.get("header offset", 0)), facts.get("data ignore value")
-        if min(sides) < 1 or offset < 0:
-            raise ValueError(f"it describes {sides} lines, samples and bands from byte {offset} onward")
         missing = None if nodata is None else float(dtype.type(float(nodata)))
     raw = next((each for end in SUFFIXES if (each := path.with_suffix(end)).exists()), None)
     if raw is None:
@@ -61,9 +58,6 @@ def envi(path: Path) -> Source:
         )
     require_own(path.parent, [raw])
     with reading(raw, "as a scene of ENVI"):
-        needed = offset + math.prod(sides) * dtype.itemsize
-        if raw.stat().st_size < needed:
-            raise SourceError(f"{raw} has {raw.stat().st_size} bytes, but its header {path.name} describes {needed}.")
         cube = np.memmap(raw, dtype, "r", offset, tuple(sides[axis] for axis in axes)).transpose(np.argsort(axes))
     source = Pixels(raw, cube, missing)
     waves = [each.strip() for each in facts.get("wavelength", "").split(",")]

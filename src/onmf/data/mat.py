@@ -41,8 +41,7 @@ def mat(path: Path, variable: str | None = None, bands: str | None = None) -> So
         matrices = [name for name, X in found.items() if min(X.shape) > 1]
         name = matrices[0] if variable is None and len(matrices) == 1 else variable
         if name not in found:
-            which = ", ".join(matrices[:10])
-            raise SourceError(f"{path} has the matrices {which or '-'}; name one of them: mat:{path}?variable=NAME.")
+            raise SourceError(f"{path} has the matrices {matrices[:10]}; name one of them: mat:{path}?variable=NAME.")
         X = found[name]
     if bands == "first" or (bands is None and X.ndim == 2 and X.shape[0] < X.shape[1]):
         X = np.moveaxis(X, 0, -1)

@@ -142,21 +142,17 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """Fit models from ``n_init`` starts, and keep what the one with the lowest loss of these data has learnt."""
         if is_stream(X) or (isinstance(X, Source) and not X.rewinds):
             raise ValueError("n_init reads the data several times, and a stream gives them once: set n_init=1.")
-        if self.on_error == "skip":
-            raise ValueError("n_init compares the losses of all samples: set on_error='raise', or n_init=1.")
-        before, best, lowest, own = self._learned, None, np.inf, (self.n_init, self.random_state)
+        before, found, own = self._learned, [], (self.n_init, self.random_state)
         try:
             for seed in generators(self.random_state)[0].integers(2**53, size=self.n_init).tolist():
                 self.n_init, self.random_state = 1, seed
-                self.fit(X, **given)
-                loss = self.loss(X, **given)
-                best, lowest = (self._learned, loss) if best is None or loss < lowest else (best, lowest)
+                found.append((self.fit(X, **given).loss(X, **given), self._learned))
         except Exception:
-            best = self._learned = before
+            found = [(0.0, before)]
             raise
         finally:  # Ctrl-C keeps the best so far
             self.n_init, self.random_state = own
-            self._learned = self._learned if best is None else best
+            self._learned = min(found, key=lambda each: each[0])[1] if found else self._learned
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
