@@ -225,7 +225,7 @@ def native(X: Any) -> Any:
     if isinstance(X, Samples):
         return Samples(native(X.matrix), X.entry_weight, X.sample_weight, X.absent)
     if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "buif":
-        return X.astype(X.dtype if X.dtype.kind == "f" else np.float64).filled(np.nan)
+        return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
     if not scipy.sparse.issparse(X):
         return X
     require_sound_structure(X)
