@@ -281,7 +281,7 @@ RIGHT = {  # of the values below, those that are settings after all
     "l1_coefficients": ["2.5", "0"], "l2_coefficients": ["2.5", "0"], "l1_dictionary": ["0"], "l2_dictionary": ["0"],
     "reservoir": ["0"], "sets": ["None"], "shuffle": ["True"], "tol": ["2.5", "0", "None"],
     "transform_tol": ["2.5", "0"], "verbose": ["True", "0"], "fixed": ["None"], "missing": ["None"], "shards": ["None"],
-    "device": ["None"], "pseudo_counts": ["2.5", "0", "None"],
+    "device": ["None"], "divergence": ["-1", "-1.5", "2.5", "0"], "pseudo_counts": ["2.5", "0", "None"],
 }  # fmt: skip
 WRONG = ["magic", -1, -1.5, 2.5, 0, np.nan, np.inf, 1j, 10**400, True, None, [], [None], {"a": 1}, (1,), b"x", object(),
          np.ones(3), np.ones((2, 2)), print, OnlineNMF, iter([])]  # fmt: skip

@@ -114,7 +114,7 @@ def fit(
     fixed_model = None if fixed is None else onmf.load(fixed)
     model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
     _require_valid(model, previous, fixed_model)
-    loss = model.divergence if isinstance(model.divergence, str) else model.divergence.name
+    loss = model.divergence if isinstance(model.divergence, str) else onmf.divergences.get(model.divergence).name
     announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
     found = _learned_in(keep) if resume and keep is not None and keep.exists() else None
     begun = found and found.source

@@ -85,9 +85,8 @@ class Table(LineRows):
         pivot = self.has_header and options.index is None and all(map(parses_as_number, fields[1:]))
         pivot = pivot and not parses_as_number(fields[0]) and len(fields) > 1
         if (unnamed or pivot) and fields[0] not in options.named:
-            why = "has no name, as pandas writes row names"
-            if not unnamed:
-                why = f"{fields[0]}, stands beside columns that are named by numbers, as in a pivot table"
+            beside = f"{fields[0]}, stands beside columns that are named by numbers, as in a pivot table"
+            why = "has no name, as pandas writes row names" if unnamed else beside
             what = "it names the rows and is no feature" if options.index is None else "it is left out"
             log.warning("%s: the first column %s; %s.", self.where, why, what)
             index = fields[0] if options.index is None else options.index

@@ -50,7 +50,8 @@ def get(divergence: Divergence | str | float) -> Divergence:
     A number is beta, as in scikit-learn's ``beta_loss``. A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes
     the divergence of that name, which has a fast path.
     """
-    return Divergence.get(Beta(divergence) if is_number(divergence) else divergence).special_case()
+    meant: Any = divergence
+    return Divergence.get(Beta(meant) if is_number(meant) and np.isfinite(meant) else meant).special_case()
 
 
 def restore(name: str, parameters: Mapping[str, Any]) -> Divergence:

@@ -234,7 +234,8 @@ def loss_of_rows(model: NMF, inference: Inference, rows: Any, batch: Any) -> tup
 def loss_of_source(model: NMF, source: Source) -> float:
     """Return the mean loss over a source's batches, by their weights."""
     require_features(model, source, "the source")
-    inference = replace(model._inference(), told=(told := []))
+    told: list[tuple[int, int, int]] = []
+    inference = replace(model._inference(), told=told)
     batches = read_from(source, usual_size(source), None, SkippedLog() if model.on_error == "skip" else None, 0)
     found = mean_loss([loss_of_rows(model, inference, rows, batch) for rows, batch in batches])
     model._inference().warn(*np.sum(told, axis=0).tolist())  # of all batches at once

@@ -104,7 +104,7 @@ def require_storable(settings: Mapping[str, Any]) -> None:
     file.as_text([stored(settings), _divergence_facts(divergence, divergences.get(divergence))])
 
 
-def lasting(given: Divergence | str, meant: Divergence) -> Divergence | str:
+def lasting(given: Divergence | str | float, meant: Divergence) -> Divergence | str | float:
     """Return the divergence as it was given, unless in words that name a file, which may be gone later."""
     return given if not isinstance(given, str) or _holds_numbers(given) else meant
 
@@ -225,7 +225,7 @@ def _method(facts: Mapping[str, Any], kind: type) -> Any:
     return method
 
 
-def _divergence_facts(given: Divergence | str, learned: Divergence) -> dict[str, Any]:
+def _divergence_facts(given: Divergence | str | float, learned: Divergence) -> dict[str, Any]:
     """Return the divergence by name, or by class if no name leads to it: as it was given, and what it has become."""
     own = not learned.name or divergences.find(learned.name) is not type(learned)
     return {
