@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no features": (np.empty((3, 0)), "minimum of 1"),
     "fewer features": (EXTRA[:, :4], "4 features"),
     "one dimension": (EXTRA[0], "2D"),
-    "three dimensions": (EXTRA[None], "dim 3"),
+    "four dimensions": (EXTRA[None, None], "dim 4"),
     "a number": (3.0, "2D"),
     "strings": (np.full((3, F), "x"), "'x'"),
     "objects": (np.full((3, F), object()), "object"),

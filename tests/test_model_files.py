@@ -924,6 +924,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "settings.on_error": (*TEXT, True),
     "settings.shards": tuple(value for value in (*WHOLE, 0) if value is not None),
     "settings.batch_size": tuple(value for value in (*WHOLE, 0) if value is not None),
+    "settings.n_init": (*WHOLE, 0),
     "settings.max_passes": (*WHOLE, 0),
     "settings.transform_tol": (*NUMBER, *ENDLESS),
     "settings.transform_max_iter": (*WHOLE, 0),

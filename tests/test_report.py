@@ -415,6 +415,12 @@ def test_unused_components_are_named() -> None:
     assert codes(model, X) == ["unused"]
 
 
+def test_more_passes_are_advised_for_the_fit_and_not_for_truer_components_as_the_guide_to_spectra_says() -> None:
+    slow = OnlineNMF(3, init="uniform", method="paper:step=canonical,a=10,b=1000", batch_size=20, random_state=0)
+    (said,) = (each for each in advice(slow.fit(counts(400))) if each.code == "falling")
+    assert said.cure.startswith("For better fits, not always truer spectra: more passes (max_passes=2, --passes 2)")
+
+
 def test_a_loss_that_still_falls_is_told() -> None:
     slow = OnlineNMF(3, init="uniform", method="paper:step=canonical,a=10,b=1000", batch_size=20, random_state=0)
     assert "falling" in codes(slow.fit(counts(400)))

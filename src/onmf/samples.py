@@ -400,6 +400,7 @@ def _checked_sample_weight(sample_weight: Any, n: int) -> Array:
 def _with_entry_weights(X: Any, weights: Any, implicit: str) -> Samples:
     sparse = scipy.sparse.issparse(weights)
     given: Any = canonical(weights) if sparse else np.asarray(weights)
+    given = given.reshape(-1, given.shape[-1]) if given.ndim == 3 and given.size else given  # of a cube
     if given.dtype.kind not in "buif" or given.shape != X.shape:
         raise ValueError(f"weights must have the shape of X, {X.shape}, and be numbers; got shape {given.shape}.")
     values: Any = given.data if sparse else given

@@ -224,10 +224,12 @@ def native(X: Any) -> Any:
     """Return a sparse matrix as CSR, its entries of a type that scipy computes with and its indices of one type.
 
     X itself is returned if it is that already or is not sparse. Entries in half precision or in the byte order of
-    another machine become double precision.
+    another machine become double precision. Masked entries of NumPy's masked arrays become NaN.
     """
     if isinstance(X, Samples):
         return Samples(native(X.matrix), X.entry_weight, X.sample_weight, X.absent)
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind in "buif":
+        return np.ma.filled(X.astype(X.dtype if X.dtype.kind == "f" else np.float64), np.nan)
     if not scipy.sparse.issparse(X):
         return X
     require_sound_structure(X)

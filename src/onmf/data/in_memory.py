@@ -129,7 +129,8 @@ def _rows(batch: Any) -> Any:
     if not is_array_like(batch):
         raise SourceError(f"a batch of type {type(batch).__name__} cannot be converted to an array; pass arrays.")
     try:
-        rows = native(batch) if scipy.sparse.issparse(batch) else np.asarray(batch)  # tensors too
+        rows = native(batch)
+        rows = rows if scipy.sparse.issparse(rows) else np.asarray(rows)  # tensors too
     except DataError as error:
         raise SourceError(f"a batch cannot be read: {error}") from None
     except (ValueError, TypeError, RuntimeError) as error:

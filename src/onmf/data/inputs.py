@@ -16,7 +16,8 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
     """Return X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
     An AnnData object stands for its ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has
-    learnt from are found in it by their names.
+    learnt from are found in it by their names. A cube (rows, columns, bands) stands for its pixels, row by row, whose
+    features are the bands.
     """
     if isinstance(X, Source):
         raise TypeError("pass an array, or loop over a source: for rows, batch in source.batches(1000): ...")
@@ -44,7 +45,8 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
             f"X is of type {type(X).__module__}.{type(X).__name__}, which cannot be converted to an array; pass an "
             "array, a sparse matrix or a data frame, or a file through onmf.data.open_source."
         )
-    return native(X), features
+    X = native(X)
+    return np.asarray(X).reshape(-1, X.shape[-1]) if getattr(X, "ndim", 2) == 3 and X.size else X, features
 
 
 def as_numpy(X: Any) -> Any:

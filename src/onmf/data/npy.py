@@ -164,7 +164,8 @@ def npy(path: Path) -> Source:
     if is_pipe(path):
         return ArraysFromPipe(path)
     with reading(path, "as an array of numbers"):
-        X = np.lib.format.open_memmap(path, mode="r")
+        X: Any = np.lib.format.open_memmap(path, mode="r")
+        X = X.reshape(-1, X.shape[-1]) if X.ndim == 3 and X.flags.c_contiguous and X.size else X  # the pixels of a cube
     require_matrix(path, X)
     return MappedRows(path, X)
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
 from onmf._support.arrays import Array, is_dask, is_tensor
-from onmf._support.checks import require_at_least, require_seed, require_whole
+from onmf._support.checks import generators, require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import as_stream, is_stream
@@ -70,6 +70,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     _: KW_ONLY
     divergence: Divergence | str | float = "kl"
     init: Any = "kmeans++"
+    n_init: int = 1
     fixed: Any = None
     coefficients: str = "nonnegative"
     clip: tuple[float, float] | None = None
@@ -136,6 +137,23 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return streaming.transform_batches(self, X)
         H = self._inference().coefficients(self._checked(X, weights))
         return H if is_tensor(H) else like(X, _Frames.transform(self, X, H))
+
+    def _fit_best(self, X: Any, **given: Any) -> Self:
+        """Fit models from ``n_init`` starts, and keep what the one with the lowest loss of these data has learnt."""
+        if is_stream(X) or (isinstance(X, Source) and not X.rewinds):
+            raise ValueError("n_init reads the data several times, and a stream gives them once: set n_init=1.")
+        before, found, own = self._learned, [], (self.n_init, self.random_state)
+        try:
+            for seed in generators(self.random_state)[0].integers(2**53, size=self.n_init).tolist():
+                self.n_init, self.random_state = 1, seed
+                found.append((self.fit(X, **given).loss(X, **given), self._learned))
+        except Exception:
+            found = [(0.0, before)]
+            raise
+        finally:  # Ctrl-C keeps the best so far
+            self.n_init, self.random_state = own
+            self._learned = min(found, key=lambda each: each[0])[1] if found else self._learned
+        return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
         """Call ``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
@@ -328,7 +346,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     def _check_settings(self) -> None:
         """Raise an error for settings that no data could make work; the learner checks its own."""
-        require_whole(1, n_components=self.n_components, transform_max_iter=self.transform_max_iter)
+        require_whole(1, n_components=self.n_components, n_init=self.n_init, transform_max_iter=self.transform_max_iter)
         require_at_least(0, transform_tol=self.transform_tol)
         if not isinstance(self.sets, (Sets, type(None))):
             raise TypeError(f"sets must be an onmf.Sets, as in Sets(eps=1e-8), got {self.sets!r}.")

@@ -74,6 +74,8 @@ class BatchNMF(NMF):
         The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
         ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
         Other solvers begin with an online pass over up to 5,000 samples, unless they are given a dictionary.
+    n_init : int, default 1
+        Starts, drawn by ``random_state``: ``fit`` learns from each and keeps the model with the lowest ``loss(X)``.
     fixed : array (J, F) or None, default None
         Fixed components, as in ``OnlineNMF``: the first J stay as they are. With J = K only coefficients are found.
     solver : {"auto", "multiplicative", "coordinate", "surrogate"}, default "auto"
@@ -158,6 +160,8 @@ class BatchNMF(NMF):
         shape of X, weigh its entries: an entry of weight zero is missing.
         """
         self._check_batch_settings()
+        if self.n_init > 1:
+            return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._as_samples(X, features, sample_weight, weights)

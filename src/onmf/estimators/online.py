@@ -89,6 +89,8 @@ class OnlineNMF(NMF):
     init : {"kmeans++", "uniform", "samples", "nndsvda"} or array (K, F), default "kmeans++"
         The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. An array outside
         the set C is brought in by a change of units; on the simplex it is in the data's units, and ``fixed`` too.
+    n_init : int, default 1
+        Starts, drawn by ``random_state``: ``fit`` learns from each and keeps the model with the lowest ``loss(X)``.
     fixed : array (J, F) or None, default None
         Fixed components: the first J of the K stay as they are, bit for bit, and the other K - J are learnt beside
         them. Those with entries above 1 are divided by their largest; their coefficients take up the scale. With all
@@ -257,6 +259,11 @@ class OnlineNMF(NMF):
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
         """
+        self._check_settings()
+        if self.n_init > 1:
+            if checkpoint is not None or resume or resume_from is not None:
+                raise ValueError("n_init fits several models; a checkpoint or resume_from is of one: set n_init=1.")
+            return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         with threads.learning_alone(self):
             configured = self._configured()
             if checkpoint is None and resume:
@@ -333,6 +340,8 @@ class OnlineNMF(NMF):
         """
         with threads.learning_alone(self):
             configured, before = self._configured(), self._learned
+            if self.n_init > 1:
+                raise ValueError("partial_fit continues one model, and n_init fits several: set n_init=1, or call fit.")
             begun = before
             if before is not None and configured.learned is not before:  # else it was learnt with these settings
                 begun = learner.continued(configured.recipe, before)

@@ -70,6 +70,7 @@ ONLINE = (
         stored="array",
         choices=("kmeans++", "uniform", "samples", "nndsvda"),
     ),
+    Setting("n_init", 1, "Fits from this many starts, of which the one with the lowest loss is kept.", low=1),
     Setting(
         "fixed",
         None,
@@ -204,7 +205,7 @@ def defaults(table: Iterable[Setting]) -> dict[str, Any]:
 
 
 BATCH = (
-    *_of_online("n_components", "divergence", "init", "fixed"),
+    *_of_online("n_components", "divergence", "init", "n_init", "fixed"),
     Setting("solver", "auto", choices=("auto", "multiplicative", "coordinate", "surrogate")),
     Setting("pseudo_counts", None),
     Setting("max_iter", 1000),

@@ -64,7 +64,8 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     first = np.lexsort((column, row if number.dtype == object else number))[0]  # names have no order
     number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
-        what, cure = "NaN in the data", "fill or drop it, or learn from the rest with missing='nan' (--missing nan)"
+        what = "NaN in the data"
+        cure = "fill or drop it, or learn from the rest with missing='nan' (--missing nan); masked entries are NaN too"
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:

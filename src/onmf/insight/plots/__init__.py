@@ -3,12 +3,13 @@
 from onmf.insight.plots.dictionary import components, topics
 from onmf.insight.plots.drawing import new_figure, require_writable_format
 from onmf.insight.plots.runs import convergence, rank
-from onmf.insight.plots.samples import activations, reconstructions, residuals
+from onmf.insight.plots.samples import activations, maps, reconstructions, residuals
 
 __all__ = [
     "activations",
     "components",
     "convergence",
+    "maps",
     "new_figure",
     "rank",
     "reconstructions",

@@ -55,6 +55,22 @@ def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
     return ax
 
 
+def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order: Any = "C", cmap: str = "gray") -> Any:
+    """Draw a picture of rows x columns for each component from the coefficients of all pixels, and return the Axes.
+
+    H is (pixels, K) with the ``shape`` (rows, columns), or (rows, columns, K). ``order`` "F": the pixels come column by
+    column, as MATLAB has them. Each map is scaled to its own maximum.
+    """
+    H = np.asarray(H)
+    if shape is not None and H.ndim == 2 and np.prod(shape) == len(H):
+        H = H.reshape(*shape, -1, order=order)
+    if H.ndim != 3:
+        raise ValueError(
+            f"maps takes coefficients (pixels, K) and shape=(rows, columns); got {H.shape}, shape={shape}."
+        )
+    return drawing.mosaic(ax, drawing.as_pictures(H.reshape(-1, H.shape[2]).T, H.shape[:2]), cmap=cmap)
+
+
 def reconstructions(
     model: Any, X: Any, ax: Any = None, n: int = 5, choose: str = "evenly", *, shape: tuple[int, ...] | None = None
 ) -> Any:

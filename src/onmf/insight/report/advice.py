@@ -94,7 +94,7 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
         yield Advice(
             "falling",
             f"The loss was still falling at the end, by {100 * fall:.0f} % over the last part of the run.",
-            f"Learn for longer: more passes (max_passes={passes}, --passes {passes}), or more data.",
+            f"For better fits, not always truer spectra: more passes (max_passes={passes}, --passes {passes}) or data.",
         )
     if skipped := fitted.skipped.count:
         what = "1 sample or batch was" if skipped == 1 else f"{skipped} samples or batches were"
