@@ -357,7 +357,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     ),
     "unknown order of words": (
         ["topics", "model.safetensors", "--by", "length"],
-        "Invalid value for '--by': 'length' is not one of 'relevance', 'weight', 'lift', 'specificity'. See onmf topics",
+        "Invalid value for '--by': 'length' is not one of 'relevance', 'weight', 'lift', 'specificity'. See onmf",
     ),
     "a reservoir of less than nothing": ([*FIT, "--reservoir", "-1"], "--reservoir"),
     "unknown init": ([*FIT, "--init", "nonsense"], "'nonsense' is not one of 'kmeans++', 'uniform', 'samples'"),
