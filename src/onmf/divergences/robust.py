@@ -40,13 +40,13 @@ class L1(Separable, name="l1"):
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """Return the model of a Huber loss whose delta is a twentieth of the mean residual: 1/|r| is unbounded.
 
-        A share of the sample's mean is added. Coefficients fit as many entries exactly as they are many, and samples in
-        the cone of the components altogether: next to nothing in its place, they would hold the components where they
-        are (docs/divergences.md).
+        A share of the sample's mean is added, for the coefficients a millionth. They fit as many entries exactly as
+        they are many, and samples in the cone of the components altogether: with next to nothing in its place, these
+        would hold the components where they are (docs/divergences.md).
         """
         r = Y - X
         size = xp.abs(r)
-        least = 0.05 * mean(size) + LEAST_RESIDUAL * mean(xp.abs(X))
+        least = 0.05 * mean(size) + (1e-6 if newton else LEAST_RESIDUAL) * mean(xp.abs(X))
         weight = 1.0 / xp.maximum(size, least + xp.finfo(X.dtype).tiny)
         return r * weight, weight
 
