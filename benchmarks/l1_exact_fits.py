@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 
 from onmf import OnlineNMF
@@ -29,6 +31,7 @@ def relative_loss(X: np.ndarray, clean: np.ndarray, K: int, passes: int, seed: i
 
 def main() -> None:
     """Print one line for each share of the mean entry."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     small = [np.random.default_rng(seed).random((50, 3)) for seed in range(4)]
     for least in LEAST:
         robust.LEAST_RESIDUAL = least

@@ -82,7 +82,7 @@ REFUSED = {
     "data that are a circle": (["fit", "circle.npy", "-o", "m"], "circle.npy does not exist"),
     "a model that is a circle": (["info", "circle.npy"], "there is no model file circle.npy"),
     "nobody's home": (["fit", "~nobody-of-that-name/x.npy", "-o", "m"], "there is no such home directory"),
-    "em under is": (["fit", "x.npz", "-d", "is", "--method", "em", "-o", "m"], "use method 'surrogate'"),
+    "em under is": (["fit", "x.npz", "-k", "3", "-d", "is", "--method", "em", "-o", "m"], "use method 'surrogate'"),
     "a huge beta": (["fit", "x.npy", "-d", "beta:1e308", "-o", "m"], "beta must lie between -100 and 100"),
     "an infinite alpha": (["fit", "x.npy", "-d", "alpha:1e999", "-o", "m"], "alpha must be a finite number"),
 }

@@ -328,6 +328,9 @@ ELSEWHERE = {
     "coefficients",
     "shards",
     "device",
+    "features",
+    "max_features",
+    "n_init",
 }  # tested over the registry in files of their own
 
 

@@ -631,14 +631,12 @@ def test_rows_and_tools_take_what_they_can() -> None:
     np.testing.assert_array_equal(whole(mixed, 9), X)
 
 
-def test_a_loader_without_length_is_learnt_from_and_sources_have_no_loss() -> None:
+def test_a_loader_without_length_is_learnt_from() -> None:
     class Loader:
         def __iter__(self) -> Any:
             return iter(np.array_split(X, 4))
 
     model = OnlineNMF(2, random_state=0, shuffle=False).fit(Loader())
     np.testing.assert_array_equal(model.components_, OnlineNMF(2, random_state=0, shuffle=False).fit(X).components_)
-    with pytest.raises(TypeError, match="or loop over a source"):
-        model.loss(Rows(X))
     with pytest.raises(TypeError, match="takes a file name or"):
         model.fit(X, checkpoint=3)

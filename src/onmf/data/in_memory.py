@@ -107,6 +107,12 @@ def is_stream(X: Any) -> bool:
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
+def are_texts(X: Any) -> bool:
+    """Return whether X is a list of texts, or a column of a table that holds some."""
+    one_by_one = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
+    return one_by_one and isinstance(next(iter(X), None), str)
+
+
 def as_stream(X: Any) -> Source | None:
     """Return a source as it is, and an iterator of batches as one; None for data in memory."""
     if isinstance(X, Source):

@@ -349,12 +349,6 @@ class TextList:
             yield np.arange(first, first + len(block)), block
 
 
-def are_texts(X: Any) -> bool:
-    """Return whether X is a list of texts, or a column of a table that holds some."""
-    one_by_one = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
-    return one_by_one and isinstance(next(iter(X), None), str)
-
-
 def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **options: Any) -> Source:
     """Return texts in memory as rows of counts, with the options that files of texts take: ``stop="english"``.
 

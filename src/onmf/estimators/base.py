@@ -19,9 +19,8 @@ from onmf._support.arrays import Array, is_dask, is_tensor
 from onmf._support.checks import generators, require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
-from onmf.data.in_memory import as_stream, is_stream
+from onmf.data.in_memory import are_texts, as_stream, is_stream
 from onmf.data.inputs import as_numpy, matrix_of, require_same_features
-from onmf.data.text import are_texts
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
 from onmf.distributed import Partitions

@@ -20,10 +20,9 @@ from onmf._support.arrays import is_tensor
 from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec, texts
 from onmf.data.columns import Features
-from onmf.data.in_memory import is_stream
+from onmf.data.in_memory import are_texts, is_stream
 from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.data.pipes import ended_by_interrupts
-from onmf.data.text import are_texts
 from onmf.data.tools import with_columns, with_features
 from onmf.device.tensors import as_array, dtype_of, require_samples
 from onmf.distributed import Partitions

@@ -39,7 +39,7 @@ def kernel(shapes: str, **options: Any) -> Callable[[Kernel], Kernel]:
         csr, arrays, floats = ([i for i, kind in enumerate(kinds) if kind == one] for one in ("CSR", "Array", "float"))
         facts = [_csr_facts if i in csr else FACTS for i in range(count)]
 
-        @lru_cache(maxsize=32)  # small problems come by the thousand, and all alike
+        @lru_cache(maxsize=8)  # small problems come by the thousand, and all alike; chunks are looked at several times
         def sound(*found: tuple[tuple[int, ...], Any, bool]) -> bool:
             """Return whether arrays of these shapes, types and layouts can be used as they are."""
             shapes, types, layouts = zip(*found, strict=True)
