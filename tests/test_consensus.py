@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
+from typer.testing import CliRunner
 
 import onmf
 from onmf import OnlineNMF, consensus
+from onmf.cli.main import app
 from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
-from onmf.selection.consensus import clustered, neighbour_distances
-from onmf.selection.rank import FitProgress
+from onmf.selection.agreement import clustered, neighbour_distances, stability
+from onmf.selection.runs import FitProgress
 from tests.small import made_dense
 
 PLANTED = 5
@@ -199,3 +202,59 @@ def test_bad_settings_raise_an_error(settings: dict[str, Any], words: str) -> No
 def test_what_a_run_must_not_be_given_is_refused(name: str, said: str) -> None:
     with pytest.raises(TypeError, match=said):
         consensus(SMALL, 3, **{name: [print]})
+
+
+# Many runs
+
+
+def test_runs_at_the_same_time_and_those_that_are_resumed_give_the_same_consensus(tmp_path: Path) -> None:
+    once = consensus(SMALL, 3, **QUICK)
+    assert np.array_equal(consensus(SMALL, 3, n_jobs=2, **QUICK).components, once.components)
+
+    def stop(told: FitProgress) -> None:
+        if told.done == 2:
+            raise KeyboardInterrupt
+
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "runs"} | QUICK
+    with pytest.raises(KeyboardInterrupt):
+        consensus(SMALL, 3, callback=stop, **kept)
+    told: list[FitProgress] = []
+    again = consensus(SMALL, 3, resume=True, callback=told.append, **kept)
+    assert [each.done for each in told] == [3, 4]
+    assert np.array_equal(again.components, once.components)
+    with pytest.raises(ValueError, match="holds fits with other settings"):
+        consensus(SMALL, 4, resume=True, **kept)
+
+
+def test_stability_means_the_same_for_a_consensus_and_for_a_rank() -> None:
+    found = consensus(CELLS.counts, PLANTED, 4, random_state=0)
+    dictionaries = np.split(found.runs, 4)
+    assert stability(dictionaries) == pytest.approx(found.stability, abs=0.02)  # by other starts of k-means
+
+
+def test_the_clustergram_shows_the_distances_of_what_was_kept(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = consensus(CELLS.counts, PLANTED + 1, 5, random_state=0, max_passes=3)
+    figure = found.plot()
+    drawn = figure.axes[0].images[0].get_array()
+    kept = round(found.kept * 5 * (PLANTED + 1))
+    assert drawn.shape == (kept, kept) < (5 * (PLANTED + 1),) * 2
+    assert drawn.diagonal().max() < 1e-3 < 0.5 < drawn.max()
+    figure.savefig(tmp_path / "runs.png")
+
+
+def test_the_command_writes_a_model_and_a_clustergram(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    sp.save_npz("x.npz", SMALL)
+    options = ["-k", 3, "--runs", 3, "--passes", 2, "--seed", 0, "--checkpoint", "runs", "--jobs", 2]
+    arguments = ["consensus", "x.npz", *options, "--plot", "runs.png", "--out", "m"]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    assert "run 3 of 3" in result.stderr or "fit 3 of 3" in result.stderr
+    expected = consensus(SMALL, 3, 3, max_passes=2, random_state=0)
+    assert np.array_equal(onmf.load("m").components_, expected.components)
+    assert f"The stability of 3 components over 3 runs is {expected.stability:.3f}" in result.stdout
+    assert Path("runs.png").stat().st_size > 1000
+    again = CliRunner().invoke(app, [*map(str, arguments[:-1]), "again", "--resume", "--json"])
+    assert json.loads(again.stdout)["stability"] == pytest.approx(expected.stability)

@@ -844,6 +844,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "units": ([], None, {}, {"scale": 1.0, "mean": 1.0, "more": 1.0}),
     "units.scale": (*NUMBER, *ENDLESS, 0.0),
     "units.mean": (*NUMBER, *ENDLESS, 0.0),
+    "units.whole": (None, 1, "yes", []),
     "state": ([], None, {}),
     "state.samples": (*NUMBER, *ENDLESS, 2**53),
     "blank": tuple(value for value in (*WHOLE, 0) if value is not None),

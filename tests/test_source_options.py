@@ -52,13 +52,6 @@ def sound(folder: Path) -> str:
     return f"{folder}/x.wav"
 
 
-def cells(folder: Path) -> str:
-    anndata = pytest.importorskip("anndata")
-    counts = rng.poisson(2.0, (40, 6)).astype(float)
-    anndata.AnnData(counts / 7, layers={"counts": counts}).write_h5ad(folder / "x.h5ad")
-    return f"{folder}/x.h5ad"
-
-
 def invoke(*arguments: object) -> tuple[int, str]:
     result = CliRunner().invoke(cli.app, [*map(str, arguments)], env={"COLUMNS": "200"})
     assert isinstance(result.exception, (SystemExit, SourceError, type(None))), result.exception
@@ -80,8 +73,6 @@ CASES: dict[str, tuple[Callable[[Path], str], str, dict[str, Any], str]] = {
     "size of the first": (pictures, "", {"size": "6x5", "colour": "grey"}, "size=9x5"),
     "window": (sound, "window=64&hop=16", {"window": 64, "hop": 16}, "hop=32"),
     "hop by itself": (sound, "window=64", {"window": 64, "hop": 32}, "window=128"),
-    "layer": (cells, "layer=counts", {"layer": "counts"}, "layer=raw"),
-    "no layer": (cells, "", {}, "layer=counts"),
 }
 
 

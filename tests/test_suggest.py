@@ -318,3 +318,18 @@ def test_a_table_of_few_columns_is_guessed_at_and_said_so() -> None:
         found = suggest_divergence(X)
         assert not found.decided
         assert "This is a guess" in found.reason
+
+
+# Logarithms of counts
+
+
+@pytest.mark.parametrize(("depth", "total"), [(2500, 500), (3000, 10_000), (8000, 1000)])
+def test_logarithms_of_counts_get_squared_l2_and_the_counts_kl(depth: int, total: int) -> None:
+    counts = streams.examples.cells(500, 300, 5, depth=depth).counts
+    logarithms = counts.multiply(total / counts.sum(axis=1)).tocsr().log1p()
+    for X in (logarithms, logarithms / np.log(2)):
+        found = suggest_divergence(X)
+        assert (found.divergence, found.decided) == ("squared_l2", True)
+        assert "logarithms of counts" in found.reason
+    assert suggest_divergence(counts).divergence == "kl"
+    assert "logarithms" not in suggest_divergence(logarithms.sqrt()).reason

@@ -164,7 +164,7 @@ def test_what_is_negligible_next_to_its_sample_is_raised_like_a_zero_whatever_th
     X *= np.array([1e-12, 1e-4, 0.1, 1.0, 10.0, 1e4])[:, None]  # silence, soft and loud samples
     X[:, 0], X[:, 1], X[:, 2] = 1e-24, 0.0, 1e-8 * np.maximum(X.mean(axis=1), 1.0)
     X = X.astype(dtype)
-    units = Units(1.0, 1.0)
+    units = Units(1.0, 1.0, False)
     inside, raised = inside_of(units, X, divergence)
     own = X.mean(axis=1, dtype=np.float64)
     np.testing.assert_allclose(inside[:, :2], FLOOR * np.maximum(own, 1.0)[:, None] * np.ones(2), rtol=1e-6)
@@ -173,7 +173,7 @@ def test_what_is_negligible_next_to_its_sample_is_raised_like_a_zero_whatever_th
     assert raised == 2 * 5 + F - 1
     np.testing.assert_array_equal(np.vstack([inside_of(units, x[None], divergence)[0] for x in X]), inside)
     for size in (2.0**-60, 2.0**60):
-        others, count = inside_of(Units(size, size), X * dtype(size), divergence)
+        others, count = inside_of(Units(size, size, False), X * dtype(size), divergence)
         assert count == raised
         np.testing.assert_array_equal(others, inside)
 
@@ -182,15 +182,15 @@ def test_what_is_negligible_next_to_its_sample_is_raised_like_a_zero_whatever_th
 def test_zeros_inside_the_domain_stay_zero(divergence: Divergence, rng: np.random.Generator) -> None:
     X = rng.random((5, F))
     X[0] = 0
-    inside, raised = inside_of(Units(2.0, 1e-6), X, divergence)
+    inside, raised = inside_of(Units(2.0, 1e-6, False), X, divergence)
     assert (raised == 0) == divergence.domain.x.includes_zero
     assert not divergence.domain.x.outside(inside).any()
 
 
 def test_zeros_that_the_clip_makes_or_mends_are_counted_rightly() -> None:
     X = np.array([[0.0, 0.5, 3.0]])
-    assert inside_of(Units(1.0, 1e-6, clip=(0.1, 2.0)), X, ItakuraSaito())[1] == 0
-    assert inside_of(Units(1.0, 1e-6, clip=(0.0, 2.0)), X, ItakuraSaito())[1] == 1
+    assert inside_of(Units(1.0, 1e-6, False, clip=(0.1, 2.0)), X, ItakuraSaito())[1] == 0
+    assert inside_of(Units(1.0, 1e-6, False, clip=(0.0, 2.0)), X, ItakuraSaito())[1] == 1
 
 
 @every_dtype
@@ -227,7 +227,7 @@ def test_data_of_any_size_get_their_mean(size: float) -> None:
 
 def test_samples_whose_sum_overflows_have_a_mean_all_the_same() -> None:
     X = np.array([[1.7e308, 1.7e308, 0.0, 1.7e308], [1.0, 2.0, 0.0, 1.0]])
-    inside, raised = inside_of(Units(scale=1.0, mean=1.0), X, ItakuraSaito())
+    inside, raised = inside_of(Units(scale=1.0, mean=1.0, whole=False), X, ItakuraSaito())
     assert raised == 2
     np.testing.assert_allclose(inside[:, 2], FLOOR * np.array([1.275e308, 1.0]))
     np.testing.assert_array_equal(np.delete(inside, 2, axis=1), np.delete(X, 2, axis=1))

@@ -18,7 +18,7 @@ from onmf.model.units import Units
 def loss(W: Any, divergence: str, held_out: Any, device: str) -> float:
     """The mean loss of the held-out samples at their precise coefficients in W, in the data's units."""
     found = divergences.get(divergence)
-    units = Units(scale=float(held_out.mean()), mean=float(held_out.mean()))
+    units = Units(scale=float(held_out.mean()), mean=float(held_out.mean()), whole=False)
     inside = found.in_units(units.scale)
     W = np.maximum(np.asarray(W, dtype=np.float64), 0)
     W = (W / np.maximum(W.max(axis=1, keepdims=True), 1e-30)).astype(np.float32)

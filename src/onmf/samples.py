@@ -25,14 +25,22 @@ class KnownZeros:
         self.rows, self.features, self.known = rows, features, known
 
     def __getitem__(self, rows: Any) -> KnownZeros:
-        return KnownZeros(self.rows[rows], self.features, self.known)
+        part = KnownZeros(self.rows[rows], self.features, self.known)
+        part.members = self.members  # which take a while to sort, and are the same for all rows
+        return part
 
     def __matmul__(self, B: Array) -> Array:
-        F = len(self.features)
-        members = scipy.sparse.csr_matrix((np.ones(F, B.dtype), (self.features, np.arange(F))), (len(self.known), F))
-        return (self.known.astype(B.dtype) @ (members @ B))[self.rows]
+        return (self.known.astype(B.dtype) @ (self.members.astype(B.dtype) @ B))[self.rows]
 
-    @property
+    @cached_property
+    def members(self) -> Any:
+        """The features of each class, as a matrix (Q, F) of ones."""
+        F = len(self.features)
+        places = np.argsort(self.features, kind="stable")
+        starts = np.r_[0, np.cumsum(np.bincount(self.features, minlength=len(self.known)))]
+        return scipy.sparse.csr_matrix((np.ones(F, np.int8), places, starts), (len(self.known), F))
+
+    @cached_property
     def T(self) -> KnownZeros:
         """The transposed matrix."""
         return KnownZeros(self.features, self.rows, self.known.T)
@@ -300,7 +308,7 @@ class Samples:
             return np.full(self.shape[1 - axis], float(self.shape[axis]), dtype=self.dtype)
         if axis == 1 and isinstance(self.absent, str):
             return row_sums(self.entry_weights)
-        return np.asarray(self.entry_weights.sum(axis=axis)).ravel()
+        return np.asarray(self.entry_weights.sum(axis=axis)).ravel().astype(self.dtype, copy=False)
 
     def mean(self, axis: int | None = None) -> Any:
         """Return the weighted mean of all entries, of each feature (0) or each sample (1); zero of nothing."""

@@ -37,7 +37,7 @@ class Samples:
         X, held_out = (_rows(part) for part in (self.X, self.held_out))
         divergence = divergences.get(self.divergence)
         if not divergence.domain.x.includes_zero:
-            units = Units(1.0, float(X.mean()))
+            units = Units(1.0, float(X.mean()), False)
             X, held_out = (units.inside(OfLibrary(part), divergence)[0].matrix for part in (X, held_out))
         return replace(self, X=X, held_out=held_out)
 

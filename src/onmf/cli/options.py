@@ -48,6 +48,11 @@ SafeCsv: TypeAlias = Annotated[
         help="In .csv and .tsv: put ' before names that begin with =, +, - or @, which spreadsheets would compute.",
     ),
 ]
+Jobs: TypeAlias = Annotated[int, typer.Option(min=1, help="Fits that are made at the same time, in threads.")]
+RunsCheckpoint: TypeAlias = Annotated[
+    Path | None, typer.Option("--checkpoint", help="Keep finished fits in this file, for --resume.", show_default=False)
+]
+Resume: TypeAlias = Annotated[bool, typer.Option("--resume", help="Do not repeat the fits in the checkpoint.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 
 

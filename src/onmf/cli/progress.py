@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 import onmf
@@ -118,6 +118,22 @@ def progress_line(title: str = "") -> Iterator[Show]:
 def progress_bar(*columns: ProgressColumn) -> Progress:
     """Return a bar on standard error, with these columns between it and the time left."""
     return Progress(TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn(), console=errors)
+
+
+@contextlib.contextmanager
+def fits_watched() -> Iterator[Callable[[Any], None]]:
+    """Show a bar of many fits in a terminal, elsewhere a line after every fit."""
+    if not errors.is_terminal:
+        yield lambda trial: errors.print(f"fit {trial.done} of {trial.total}: rank {trial.rank}, loss {trial.loss:.6g}")
+        return
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task("fits", total=None)
+
+        def show(trial: Any) -> None:
+            said = f"rank {trial.rank} · loss {trial.loss:.5g}"
+            bar.update(task, description=said, completed=trial.done, total=trial.total)
+
+        yield show
 
 
 def _facts(samples: str, rate: float, loss: float | None, phases: Mapping[str, float] | None) -> str:

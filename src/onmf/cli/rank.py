@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.progress import MofNCompleteColumn
 from rich.table import Table
 
 import onmf
 from onmf.cli import app
-from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, with_settings
-from onmf.cli.output import require_drawable, save_plot
-from onmf.cli.progress import progress_bar
-from onmf.cli.terminal import console, errors, fail, print_json
+from onmf.cli.options import (
+    AsJson,
+    Data,
+    Jobs,
+    Module,
+    Resume,
+    RunsCheckpoint,
+    aligned_fixed_components,
+    with_settings,
+)
+from onmf.cli.output import require_drawable, require_writable, save_plot
+from onmf.cli.progress import fits_watched
+from onmf.cli.terminal import console, fail, print_json
 from onmf.data import open_source, path_of
-
-if TYPE_CHECKING:
-    from onmf.selection.rank import FitProgress
 
 MOST_RANKS = 10_000
 SETTINGS = (
@@ -32,7 +35,8 @@ EXAMPLES = (
     "`onmf rank counts.npz --ranks 2..30`\n\n"
     "`onmf rank spectra.npy --ranks 2,4,8,16 --divergence is --plot ranks.png`\n\n"
     "`onmf rank ratings.npz --ranks 5..40 --divergence squared_l2 --implicit missing --seeds 5 --json`\n\n"
-    "`onmf rank pixels.npy --ranks 2..8 --coefficients simplex`"
+    "`onmf rank pixels.npy --ranks 2..8 --coefficients simplex`\n\n"
+    "`onmf rank cells.h5ad --ranks 2..30 --jobs 3 --checkpoint ranks --resume`"
 )
 
 
@@ -51,6 +55,9 @@ def rank(
     patience: Annotated[
         int, typer.Option(min=0, help="Stop once this many ranks in a row are worse for every seed; 0 tries all.")
     ] = 5,
+    jobs: Jobs = 1,
+    checkpoint: RunsCheckpoint = None,
+    resume: Resume = False,
     module: Module = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write a plot of the result (.png, .pdf, .svg, ...).", show_default=False)
@@ -60,16 +67,27 @@ def rank(
 ) -> None:
     """Recommend a number of components: the one that best predicts held-out entries of DATA, and how stable they are.
 
-    DATA are read once per rank, seed and pass.
+    DATA are read once per rank, seed and pass: at the first rank as often as --passes says, then two times or more.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed") or []
     require_drawable(plot, path_of(data))
+    if checkpoint is not None:
+        require_writable(checkpoint, path_of(data), option="--checkpoint")
     fixed_models = [onmf.load(each) for each in fixed]
     source = open_source(data, next((each.source_ for each in fixed_models), None))
     settings["fixed"] = aligned_fixed_components(fixed_models, source)
-    with _watched() as show:
+    with fits_watched() as show:
         found = onmf.select_rank(
-            source, tried, n_seeds=seeds, held_out=held_out, patience=patience or None, callback=show, **settings
+            source,
+            tried,
+            n_seeds=seeds,
+            held_out=held_out,
+            patience=patience or None,
+            n_jobs=jobs,
+            checkpoint=checkpoint,
+            resume=resume,
+            callback=show,
+            **settings,
         )
     if plot is not None:
         save_plot(found.plot(), plot)
@@ -110,21 +128,3 @@ def _ranks(text: str) -> list[int]:
     if len(tried) == 1:
         fail(f"--ranks {text}: ranks are compared with each other; name at least two, as in 2..30.")
     return sorted(tried)
-
-
-@contextmanager
-def _watched() -> Iterator[Callable[[FitProgress], None]]:
-    """Show a bar in a terminal, elsewhere a line after every fit."""
-    if not errors.is_terminal:
-        yield lambda trial: errors.print(
-            f"fit {trial.done} of {trial.total}: rank {trial.rank}, held-out loss {trial.loss:.6g}"
-        )
-        return
-    with progress_bar(MofNCompleteColumn()) as bar:
-        task = bar.add_task("fits", total=None)
-
-        def show(trial: FitProgress) -> None:
-            said = f"rank {trial.rank} · held-out loss {trial.loss:.5g}"
-            bar.update(task, description=said, completed=trial.done, total=trial.total)
-
-        yield show

@@ -24,6 +24,7 @@ from onmf.cli.output import OutputTarget, Rows, RowWriter, opened_for, require_p
 from onmf.cli.progress import LogEvery, LogJson, Metrics, Show, announce, done_so_far, watched
 from onmf.cli.terminal import fail
 from onmf.data import outputs, path_of
+from onmf.data.registry import options_of
 
 OUT_HELP = (
     f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
@@ -114,7 +115,7 @@ def write_coefficients(
 
     source = opened_for(nmf, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
-    origin = origin_of(nmf, None if source.spec is None else source.spec.options.get("layer"), what)
+    origin = origin_of(nmf, options_of(data).get("layer"), what)
     writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
 
     def rows(on_bad: Any) -> Rows:

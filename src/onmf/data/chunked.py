@@ -26,6 +26,7 @@ from onmf.data.base import (
     require_unchanged,
 )
 from onmf.data.budget import allowed
+from onmf.data.columns import Genes
 from onmf.data.compressed import HOW, RATIOS, decompressed
 from onmf.data.files import names_below, require_own, require_own_content
 from onmf.data.registry import register
@@ -40,7 +41,7 @@ METADATA = ("zarr.json", ".zarray", ".zmetadata", ".zgroup", ATTRIBUTES)
 # tells it to, and others are not known.
 CODECS = (  # noqa: SIM905
     "astype bitround blosc bytes bz2 crc32c delta endian fixedscaleoffset gzip lz4 packbits quantize sharding_indexed "
-    "shuffle transpose zlib zstd"
+    "shuffle transpose vlen-utf8 zlib zstd"
 ).split()
 
 
@@ -95,17 +96,17 @@ class Chunks(ABC):
 class Sliced(Sequential):
     """Slices of the rows of a matrix, read in order, because reading single rows of chunked files is slow.
 
-    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``columns`` are the places
-    of the features, if not all columns are. ``names``, the names of the rows, stay in the file and are read with them.
+    ``witness`` is a file that is there, and does not shrink, as long as the matrix is whole. ``genes`` says which
+    columns are the features, if not all are. ``names``, the names of the rows, stay in the file and are read with them.
     """
 
     seeks = True
 
-    def __init__(self, where: str, X: Any, witness: Path, columns: list[int] | None = None, names: Any = None) -> None:
+    def __init__(self, where: str, X: Any, witness: Path, genes: Genes | None = None, names: Any = None) -> None:
         require_matrix(where, X)
-        self.where, self.X, self.columns, self.names = where, X, columns, names
+        self.where, self.X, self.genes, self.names = where, X, genes, names
         self.witness, self.size = witness, witness.stat().st_size
-        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1]) if columns is None else len(columns)
+        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1]) if genes is None else len(genes.names)
         self.row_bytes = X.row_bytes if hasattr(X, "row_bytes") else 2 * int(X.shape[1]) * X.dtype.itemsize
         chunks = getattr(X, "chunks", None)  # each of which is read whole
         self.edges = range(0, self.n_samples, chunks[0]) if chunks else None
@@ -121,7 +122,7 @@ class Sliced(Sequential):
             stop = min(n, (start // block + 1) * block)
             with reading(self.where, f"from row {start} onward"):
                 batch = self.X[start:stop]
-                batch = batch if self.columns is None else batch[:, self.columns]
+                batch = batch if self.genes is None else self.genes.of_batch(batch)
                 rows = np.arange(start, stop)
                 if self.names is not None:
                     rows = np.array(self.names.asstr()[start:stop], dtype=object)
@@ -136,7 +137,7 @@ def zarr(path: Path, name: str | None = None) -> Source:
 
     inside = path if name is None else path / name.replace("\\", "/").strip("/")
     with reading(path, "as Zarr"):
-        _require_known_codecs(path, inside)
+        require_known_codecs(path, inside)
         found = library.open(path, mode="r")
         X = _array(found if name is None else found[name], path, "zarr")
         witness = next((inside / each for each in ("zarr.json", ".zarray") if (inside / each).exists()), path)
@@ -237,7 +238,7 @@ class HDF5Chunks(Chunks):
         return bytes(self.X.id.read_direct_chunk(corner)[1])
 
 
-def _require_known_codecs(path: Path, inside: Path) -> None:
+def require_known_codecs(path: Path, inside: Path) -> None:
     """Raise an error, before Zarr reads them, if the metadata of an array or of its groups name any other codec."""
     folders = [inside, *(each for each in inside.parents if each.is_relative_to(path))]
     for file in (folder / name for folder in folders for name in METADATA):

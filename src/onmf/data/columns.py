@@ -1,5 +1,6 @@
 """The options of tables: the columns that are features, the one that names the rows and the one that weighs them."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from onmf._support.arrays import Array, Mask
 from onmf.data.base import SourceError
@@ -73,6 +75,43 @@ def choose(
     if not places:
         raise SourceError(f"{where} has no {what}s left to learn from; its {what}s are {shown(names)}.")
     return places, row_names, weights
+
+
+@dataclass(frozen=True)
+class Genes:
+    """The genes to take from cells, by name, and where they are; -1 stands for a gene that is not there: zeros."""
+
+    names: Sequence[str]
+    columns: list[int] | None  # None: all, as they are
+
+    @classmethod
+    def of(
+        cls, where: str | Path, genes: Sequence[str], asked: Sequence[str] | None, *, lacking: bool = True
+    ) -> "Genes":
+        """Find the genes that are ``asked`` for, or all; warn of those that lack, or raise an error."""
+        there = set(genes)
+        known = [name for name in asked or () if name in there] if lacking else []
+        places, _, _ = choose(where, genes, known or asked, what="gene")
+        if asked is None or not known or len(known) == len(asked):
+            return cls([genes[place] for place in places], None if places == list(range(len(genes))) else places)
+        missing = [name for name in asked if name not in there]
+        said = f"{where} lacks {len(missing)} of the {len(asked)} genes of the model, which count as zeros"
+        warnings.warn(f"{said}: {shown(missing)}.", UserWarning, stacklevel=4)
+        found = dict(zip(known, places, strict=True))
+        return cls(asked, [found.get(name, -1) for name in asked])
+
+    def of_batch(self, X: Any) -> Any:
+        """Return these columns of rows, dense or sparse."""
+        if self.columns is None:
+            return X
+        places = np.asarray(self.columns)
+        lacking = places < 0
+        if not lacking.any():
+            return X[:, places]
+        if scipy.sparse.issparse(X):
+            picks = (np.ones((~lacking).sum(), X.dtype), (places[~lacking], np.flatnonzero(~lacking)))
+            return (X.tocsr() @ scipy.sparse.csr_matrix(picks, shape=(X.shape[1], len(places)))).tocsr()
+        return np.where(lacking, 0, X[:, places]).astype(X.dtype, copy=False)
 
 
 def bad_weights(weights: Any) -> Mask:

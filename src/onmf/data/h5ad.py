@@ -1,13 +1,15 @@
-"""AnnData's .h5ad: cells are rows, read by slices, and a copy of the file takes coefficients and loadings.
+"""AnnData's .h5ad and Zarr: cells are rows, read by slices, and a copy of an .h5ad takes coefficients and loadings.
 
-Coefficients go to ``obsm["X_onmf"]``, loadings to ``varm["onmf"]``, settings to ``uns["onmf"]``. The first two are
-plain arrays, as other programs expect them (scanpy and scVelo pick columns by their numbers); the names of the
-components are in ``uns``.
+Coefficients go to ``obsm["X_onmf"]``, their shares of each cell's fit to ``obsm["X_onmf_shares"]``, loadings to
+``varm["onmf"]``, settings to ``uns["onmf"]``. The first three are plain arrays, as other programs expect them (scanpy
+and scVelo pick columns by their numbers); the names of the components are in ``uns``.
 """
 
 import importlib.util
+import json
 import logging
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -23,11 +25,11 @@ from onmf._support.arrays import Array
 from onmf._support.atomic import reserve
 from onmf.data.base import Source, SourceError, reading, require_filled, require_matrix, require_room
 from onmf.data.budget import LITTLE, allowed
-from onmf.data.chunked import HDF5Chunks, Sliced, open_hdf5
-from onmf.data.columns import choose
+from onmf.data.chunked import HDF5Chunks, Sliced, ZarrChunks, open_hdf5, require_known_codecs
+from onmf.data.columns import Genes
 from onmf.data.in_memory import Rows
-from onmf.data.outputs import Heading, Origin, Output
-from onmf.data.registry import register
+from onmf.data.outputs import Heading, Output
+from onmf.data.registry import Spec, register
 from onmf.model.validation import DataError, require_sound_structure
 
 log = logging.getLogger("onmf")
@@ -67,9 +69,9 @@ DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 class StoredRows:
     """A CSR matrix that stays in its file and gives slices of its rows, whose structure is checked."""
 
-    def __init__(self, where: str, group: Any) -> None:
+    def __init__(self, where: str, group: Any, chunks: Any) -> None:
         self.where = where
-        self.shape, self.indptr, self.indices, self.data = _parts(where, group)
+        self.shape, self.indptr, self.indices, self.data = _parts(where, group, chunks)
         self.dtype, self.entry = self.data.dtype, 2 * (self.data.dtype.itemsize + self.indices.dtype.itemsize)
         rows, entries = max(1, self.shape[0]), max(1, self.data.shape[0])
         self.row_bytes = 16 + self.entry * entries // rows  # on average, as are the rows that a chunk holds
@@ -89,51 +91,86 @@ class StoredRows:
         return _sound(self.where, scipy.sparse.csr_matrix, parts, (stop - first, self.shape[1]))
 
 
-@register("h5ad", [".h5ad"], needs="h5py", extra="anndata", feature_options=["layer"])
-def h5ad(path: Path, layer: str | None = None, columns: list[str] | None = None, index: str | None = None) -> Source:
+def is_store(path: Path) -> bool:
+    """Tell whether a folder of Zarr holds an AnnData object."""
+    with suppress(OSError, ValueError, AttributeError):
+        for name, within in ((".zattrs", None), ("zarr.json", "attributes")):
+            if (path / name).is_file():
+                facts = json.loads((path / name).read_bytes())
+                return (facts if within is None else facts.get(within)).get("encoding-type") == "anndata"
+    return False
+
+
+def _opened_store(path: Path) -> tuple[Any, Any]:
+    """Open a folder of Zarr; return it, and what reads the chunks of its arrays."""
+    if importlib.util.find_spec("zarr") is None:
+        raise ModuleNotFoundError(f"{path} needs zarr; install onmf[zarr].")
+    import zarr
+
+    for folder, _, files in os.walk(path):
+        if not {"zarr.json", ".zarray"}.isdisjoint(files):
+            require_known_codecs(path, Path(folder))
+    return zarr.open_group(path, mode="r"), lambda _, X: ZarrChunks(path / X.path, X)
+
+
+@register("h5ad", [".h5ad"], takes=["folders"], needs="h5py", extra="anndata", holds=is_store)
+def h5ad(
+    path: Path,
+    layer: str | None = None,
+    columns: list[str] | None = None,
+    index: str | None = None,
+    *,
+    like: Spec | None = None,
+) -> Source:
     """Open the cells x genes of an AnnData file, or one of its layers; the names of genes name the features.
 
-    ``columns`` chooses genes by name: those of a model are found in files that have more, or another order.
+    ``columns`` chooses genes by name: those of a model are found in files that have more, or another order; those that
+    a file lacks are zeros.
     ``index=obs_names`` names the rows by their cells, which are then read in order.
     """
-    import h5py
-
     place = "X" if layer is None else f"layers/{layer}"
     if index not in (None, CELLS):
         raise SourceError(f"{path}: index must be {CELLS}, the names of the cells; got {index!r}.")
     with reading(path, "as AnnData"):
-        file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
+        chunks: Any = HDF5Chunks
+        if path.is_dir():
+            if index is not None:
+                raise SourceError(f"{path}: the names of the cells are read from .h5ad files only; leave out index=.")
+            file, chunks = _opened_store(path)
+        else:
+            file = open_hdf5(path)  # first: what it leads to must not be read, by the script neither
         arguments = (
             str(LITTLE + allowed() // 4),
             place,
             *([] if index is None else [index]),
         )  # names are kept in several lists
-        if require_harmless(path, PROBE_SCRIPT, *arguments) == NO_MEMORY:
+        if path.is_file() and require_harmless(path, PROBE_SCRIPT, *arguments) == NO_MEMORY:
             require_room(f"the list of names in {path}", None, allowed())
         if "var" not in file or "_index" not in file["var"].attrs:
             raise SourceError(f"{path} has no names of genes (var/_index); write it with anndata's write_h5ad.")
-        genes = [str(name) for name in file["var"][file["var"].attrs["_index"]].asstr()[:]]
+        named = file["var"][file["var"].attrs["_index"]]
+        genes = [str(name) for name in (named.asstr() if path.is_file() else named)[:]]
         if place not in file:
             layers = ", ".join(file.get("layers", ())) or "none"
             what = "X" if layer is None else f"layer {layer!r}"
             raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
         where, X = f"{path} ({place})", file[place]
-        kind = "dense" if isinstance(X, h5py.Dataset) else X.attrs.get("encoding-type")
+        kind = "dense" if hasattr(X, "chunks") else X.attrs.get("encoding-type")
         if kind not in KINDS:
             raise SourceError(f"{where} is stored as {kind!r}; onmf reads dense, CSR and CSC matrices.")
-        matrix: Any = KINDS[kind](where, X)
+        matrix: Any = KINDS[kind](where, X, chunks)
         require_matrix(where, matrix)
     if len(genes) != matrix.shape[1]:
         raise SourceError(f"{where} has {matrix.shape[1]} columns but names of {len(genes)} genes; it is damaged.")
-    places, _, _ = choose(path, genes, columns, what="gene")
-    chosen = None if places == list(range(len(genes))) else places
+    of_model = like is not None and like.names is not None and columns == list(like.names)
+    chosen = Genes.of(path, genes, columns, lacking=of_model)
     names = None if index is None else _names_of_cells(path, file, matrix.shape[0])
     source: Source
     if kind == "csc_matrix" and names is None:
-        source = Rows(matrix if chosen is None else matrix[:, chosen])
+        source = Rows(chosen.of_batch(matrix))
     else:
         source = Sliced(where, matrix, path, chosen, names)
-    source.feature_names, source.index_name = [genes[place] for place in places], index
+    source.feature_names, source.index_name = list(chosen.names), index
     return source
 
 
@@ -150,9 +187,9 @@ def _names_of_cells(path: Path, file: Any, number: int) -> Any:
     return names
 
 
-def _by_columns(where: str, group: Any) -> Any:
+def _by_columns(where: str, group: Any, chunks: Any) -> Any:
     """Read a matrix whole, since rows cannot be cut from columns."""
-    shape, indptr, indices, data = _parts(where, group)
+    shape, indptr, indices, data = _parts(where, group, chunks)
     require_filled(where, shape, data.shape[0])
     bytes_needed = 2 * data.shape[0] * (data.dtype.itemsize + indices.dtype.itemsize)
     require_room(f"{where}, stored by columns,", bytes_needed, data.memory)
@@ -165,14 +202,14 @@ def _by_columns(where: str, group: Any) -> Any:
 
 
 # The ways that a matrix is stored
-KINDS: dict[Any, Callable[[str, Any], Any]] = {
-    "dense": HDF5Chunks,
+KINDS: dict[Any, Callable[[str, Any, Any], Any]] = {
+    "dense": lambda where, X, chunks: chunks(where, X),
     "csr_matrix": StoredRows,
     "csc_matrix": _by_columns,
 }
 
 
-def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
+def _parts(where: str, group: Any, chunks: Any) -> tuple[tuple[int, int], Any, Any, Any]:
     """Return the shape and the three arrays of a compressed matrix, as far as their headers can be trusted."""
     lengths = np.asarray(group.attrs.get("shape", ()))
     shape = tuple(int(length) for length in lengths.ravel()) if lengths.dtype.kind in "iu" else ()
@@ -191,7 +228,7 @@ def _parts(where: str, group: Any) -> tuple[tuple[int, int], Any, Any, Any]:
             f"{where} is damaged: a matrix of shape {shape} cannot have {indptr.shape[0]} entries in indptr, "
             f"{indices.shape[0]} in indices and {data.shape[0]} in data."
         )
-    return (shape[0], shape[1]), HDF5Chunks(where, indptr), HDF5Chunks(where, indices), HDF5Chunks(where, data)
+    return (shape[0], shape[1]), chunks(where, indptr), chunks(where, indices), chunks(where, data)
 
 
 def _sound(where: str, kind: Any, parts: tuple[Any, Any, Any], shape: tuple[int, int]) -> Any:
@@ -236,18 +273,29 @@ class H5ad(Output, suffixes=[".h5ad"]):
         with _writing(self.data):
             shutil.copyfile(self.data, place)
         with reading(self.data, "as AnnData"), h5py.File(place, "r") as file:
-            cells, loadings = _index(file, "obs"), _by_gene(heading.origin, _index(file, "var"))
+            cells, genes = _index(file, "obs"), _index(file, "var")
+            named = genes is not None and h5py.check_string_dtype(genes.dtype) is not None
+            of_genes = (
+                heading.origin.by_gene(genes.asstr(errors="replace")[:].tolist()) if heading.origin and named else None
+            )
+            loadings = None if of_genes is None or np.isnan(of_genes).all() else of_genes
             self.cells = 0 if cells is None else len(cells)
         if not self.cells:
             raise ValueError(f"{self.data} has no names of cells (obs); write it with anndata's write_h5ad.")
         shape = self.cells, len(heading.columns)
         with _writing(self.data):
-            _reserve(place, math.prod(shape) * heading.dtype.itemsize + (0 if loadings is None else loadings.nbytes))
+            _reserve(
+                place, 2 * math.prod(shape) * heading.dtype.itemsize + (0 if loadings is None else loadings.nbytes)
+            )
         self.file = h5py.File(place, "r+")
         try:
             with _writing(self.data):
                 self.H = self._put("obsm", PLACE, np.empty(0, heading.dtype), shape)
+                self.shares = self._put("obsm", f"{PLACE}_shares", None)
                 if heading.origin is not None:
+                    self.origin = heading.origin
+                    if heading.origin.facts["rows"] == "coefficients":
+                        self.shares = self._put("obsm", f"{PLACE}_shares", np.empty(0, heading.dtype), shape)
                     self._put("varm", KEY, loadings)
                     self._put("uns", KEY, heading.origin.facts)
         except BaseException:
@@ -268,6 +316,8 @@ class H5ad(Output, suffixes=[".h5ad"]):
         if self.rows <= self.cells:
             with _writing(self.data):
                 self.H[first : self.rows] = H
+                if self.shares is not None:
+                    self.shares[first : self.rows] = self.origin.shares(H)
 
     def require_whole(self) -> None:
         if self.cells != self.rows:
@@ -322,24 +372,6 @@ def _index(file: Any, axis: str) -> Any:
     if hasattr(names, "keys"):
         names = names.get(names.attrs.get("_index", "_index"))
     return names if getattr(names, "shape", None) else None
-
-
-def _by_gene(origin: Origin | None, names: Any) -> Array | None:
-    """Return the loadings (genes, K), NaN for genes that the model lacks; None if its features are not genes."""
-    import h5py
-
-    if origin is None or names is None or h5py.check_string_dtype(names.dtype) is None:
-        return None
-    genes = names.asstr(errors="replace")[:].tolist()
-    if origin.features is None and len(genes) != origin.W.shape[1]:
-        return None
-    if origin.features is None or list(origin.features) == genes:
-        return origin.W.T
-    places = {name: place for place, name in enumerate(origin.features)}
-    there = [place for place, gene in enumerate(genes) if gene in places]
-    found = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
-    found[there] = origin.W.T[[places[genes[place]] for place in there]]
-    return found if there else None
 
 
 def _write(group: Any, name: str, value: Any, shape: tuple[int, int] | None = None) -> Any:

@@ -7,17 +7,43 @@ import numpy as np
 
 from onmf._support.arrays import is_array_like, is_dask
 from onmf._support.wording import counted
-from onmf.data import Source, SourceError, Spec
+from onmf.data import Source, Spec
 from onmf.data.base import native
-from onmf.data.columns import Features, choose
+from onmf.data.chunked import Sliced
+from onmf.data.columns import Features, Genes
 
 
-def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | None]:
+def layer_of(X: Any, layer: str | None = None, learnt: Features | None = None) -> Any:
+    """Return an AnnData object with a layer as its X; one whose X is in a file becomes a source of its rows.
+
+    ``learnt`` are the features of a model, which such a source then has. Anything else is returned as it is.
+    """
+    if not is_anndata(X):
+        if layer is not None:
+            raise TypeError(
+                f"layer={layer!r} belongs to an AnnData object, got {type(X).__name__}; the layer of a file is "
+                f"part of its name: open_source('x.h5ad?layer={layer}')."
+            )
+        return X
+    if layer is None and X.isbacked and not X.is_view:
+        genes = X.var_names.astype(str).tolist()
+        found = Genes.of(f"the AnnData object of {X.filename}", genes, None if learnt is None else learnt.names)
+        source = Sliced(str(X.filename), X.X, Path(X.filename), found)
+        source.feature_names = list(found.names)
+        return source
+    if layer is None:
+        return X
+    if layer not in X.layers:
+        raise ValueError(f"there is no layer {layer!r}; the layers are {', '.join(X.layers) or 'none'}.")
+    return type(X)(X.layers[layer], obs=X.obs[[]], var=X.var[[]])
+
+
+def matrix_of(X: Any, learnt: Features | None = None, learning: bool = False) -> tuple[Any, Features | None]:
     """Return X as an array, sparse matrix or data frame, and its features if scikit-learn cannot find their names.
 
-    An AnnData object stands for its ``X``; a layer is passed as ``adata.layers[...]``. The features that a model has
-    learnt from are found in it by their names. A cube (rows, columns, bands) stands for its pixels, row by row, whose
-    features are the bands.
+    An AnnData object stands for its ``X``. The features that a model has learnt from are found in it by their names;
+    those that it lacks are zeros, unless the model is ``learning``. A cube (rows, columns, bands) stands for its
+    pixels, row by row, whose features are the bands.
     """
     if isinstance(X, Source):
         raise TypeError("pass an array, or loop over a source: for rows, batch in source.batches(1000): ...")
@@ -30,15 +56,17 @@ def matrix_of(X: Any, learnt: Features | None = None) -> tuple[Any, Features | N
         )
     features = None
     if is_anndata(X):
-        if X.isbacked:
-            raise TypeError(
-                f"this AnnData object is backed by {X.filename}; pass onmf.data.open_source({str(X.filename)!r}), "
-                "which reads it in pieces, or adata.to_memory()."
-            )
         if X.X is None:
-            raise TypeError("this AnnData object has no X; pass one of its layers: adata.layers[...].")
-        X = with_genes_of(X, learnt)
-        X, features = X.X, Features.of(X.n_vars, X.var_names)
+            raise TypeError(f"this AnnData object has no X; name one of its layers ({', '.join(X.layers)}): layer=...")
+        if X.isbacked and not X.is_view:
+            raise TypeError(
+                f"this AnnData object is backed by {X.filename}; fit, transform, consensus, select_rank and annotate "
+                "take it as it is; else pass adata.to_memory()."
+            )
+        genes = X.var_names.astype(str).tolist()
+        names = None if learnt is None else learnt.names
+        found = Genes.of("the AnnData object", genes, names, lacking=not learning)
+        X, features = found.of_batch(native(X.X)), Features.of(len(found.names), found.names)
     X = as_numpy(X)
     if not is_array_like(X):
         raise TypeError(
@@ -60,21 +88,6 @@ def as_numpy(X: Any) -> Any:
             f"X is an array of {type(X).__module__.partition('.')[0]} that NumPy cannot take "
             f"({' '.join(str(error).split()).rstrip('.')}); pass it as a NumPy array, copied to the processor's memory."
         ) from None
-
-
-def with_genes_of(adata: Any, learnt: Features | None) -> Any:
-    """Return the AnnData object with the model's genes in the model's order, or unchanged if the model has no names."""
-    if learnt is None or learnt.names is None:
-        return adata
-    genes = adata.var_names.astype(str).tolist()
-    try:
-        places, _, _ = choose("the AnnData object", genes, learnt.names, what="gene")
-    except SourceError as error:
-        raise ValueError(
-            f"{str(error).rstrip('.')}; the model needs all of its {learnt.number} genes, feature_names_in_: pass "
-            "cells that have them, each once."
-        ) from None
-    return adata if places == list(range(len(genes))) else adata[:, places]
 
 
 def require_same_features(

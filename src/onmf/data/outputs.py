@@ -1,7 +1,7 @@
 """Outputs for coefficients or samples, written row by row; each registers itself in the file of its format."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -18,6 +18,17 @@ class Origin:
     W: Array  # (K, F)
     features: tuple[str, ...] | None  # their names, where they have some
     facts: Mapping[str, Any]  # the settings: texts, numbers, lists of texts, and mappings of these
+    shares: Callable[[Array], Array]  # of each component in the fit of a sample, from the coefficients
+
+    def by_gene(self, genes: Sequence[str]) -> Array | None:
+        """Return the loadings (genes, K), NaN for genes that the model lacks; None if its features are not genes."""
+        if self.features is None:
+            return self.W.T if len(genes) == self.W.shape[1] else None
+        places = {name: place for place, name in enumerate(self.features)}
+        found: Array = np.full((len(genes), len(self.W)), np.nan, self.W.dtype)
+        there = [place for place, gene in enumerate(genes) if gene in places]
+        found[there] = self.W.T[[places[genes[place]] for place in there]]
+        return found
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ class Scheme:
     extra: str | None
     feature_options: frozenset[str] = frozenset()
     count_features: Callable[..., int] | None = None
+    holds: Callable[[Path], bool] | None = None
 
     def require_library(self) -> None:
         """Raise an error if the optional library is not installed."""
@@ -144,6 +145,7 @@ def register(
     extra: str | None = None,
     feature_options: Collection[str] = (),
     count_features: Callable[..., int] | None = None,
+    holds: Callable[[Path], bool] | None = None,
 ) -> Callable[[Opener], Opener]:
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
@@ -154,7 +156,7 @@ def register(
     What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
     keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (as
     in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
-    that installs it.
+    that installs it. ``holds`` recognises a file or folder that needs no scheme, whatever its suffix.
     """
 
     def record(opener: Opener) -> Opener:
@@ -172,8 +174,8 @@ def register(
         if unknown := set(feature_options) - set(options):
             raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
-        about = name, opener, tuple(suffixes), options, defaults
-        _registry[name] = Scheme(*about, frozenset(takes), needs, extra, frozenset(feature_options), count_features)
+        about = name, opener, tuple(suffixes), options, defaults, frozenset(takes), needs, extra
+        _registry[name] = Scheme(*about, frozenset(feature_options), count_features, holds)
         return opener
 
     return record
@@ -204,6 +206,11 @@ def _identity(name: str, opener: Callable[..., Source]) -> tuple[str, str, str]:
 def path_of(text: str | Path) -> Path:
     """Return the file or folder that a text names."""
     return _parsed(str(text))[1]
+
+
+def options_of(text: str) -> dict[str, str]:
+    """Return the options in a text, as they are written."""
+    return _parsed(text)[2]
 
 
 def open_source(text: str | Path, like: Spec | None = None, grow: bool = False) -> Source:
@@ -281,6 +288,9 @@ def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
 
 
 def _by_suffix(path: str) -> Scheme:
+    for scheme in schemes():
+        if scheme.holds is not None and scheme.holds(Path(path)):
+            return scheme
     for scheme in schemes():
         if path.lower().endswith(scheme.suffixes) or (path == "-" and scheme.name == "text"):
             return scheme

@@ -20,7 +20,7 @@ from onmf._support.checks import generators, require_at_least, require_seed, req
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import are_texts, as_stream, is_stream
-from onmf.data.inputs import as_numpy, matrix_of, require_same_features
+from onmf.data.inputs import as_numpy, layer_of, matrix_of, require_same_features
 from onmf.device.choose_device import device_of
 from onmf.device.tensors import as_array, require_samples
 from onmf.distributed import Partitions
@@ -116,12 +116,13 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     # Coefficients, fits and losses
 
-    def transform(self, X: Any, *, weights: Any = None) -> Any:
+    def transform(self, X: Any, *, layer: str | None = None, weights: Any = None) -> Any:
         """Return the precise coefficients H (n, K) of X in the dictionary.
 
-        X is an array, sparse matrix, data frame or AnnData object. A ``Source``, or an iterator of batches, gives an
-        iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"`` their rows that
-        cannot be read or transformed are logged and NaN, so that the others stay where they are.
+        X is an array, sparse matrix, data frame or AnnData object, of which ``layer`` is read if it is given; the genes
+        of a model are found by their names, and those that X lacks count as zeros. A ``Source``, or an iterator of
+        batches, gives an iterator of arrays, one per batch, in memory that does not grow; under ``on_error="skip"``
+        their rows that cannot be read or transformed are logged and NaN, so that the others stay where they are.
 
         A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, which is computed on
         demand.
@@ -130,6 +131,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             if is_distributed(X):
                 find, K = PicklableModel(self).coefficients, self.n_components_
                 return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
+            backed, X = X, layer_of(X, layer, None if self._learned is None else self._fitted.features)
+            if X is not backed and isinstance(X, Source):
+                return np.concatenate(list(streaming.transform_source(self, X)))
             if isinstance(X, Source):
                 return streaming.transform_source(self, X)
             if is_stream(X):
@@ -154,11 +158,13 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             self._learned = min(found, key=lambda each: each[0])[1] if found else self._learned
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **fit_params: Any) -> Any:
-        """Call ``fit``, and then ``transform`` of the same X with the same ``weights`` of its entries."""
-        return self.fit(X, y, weights=weights, **fit_params).transform(X, weights=weights)
+    def fit_transform(
+        self, X: Any, y: Any = None, *, layer: str | None = None, weights: Any = None, **fit_params: Any
+    ) -> Any:
+        """Call ``fit``, and then ``transform`` of the same X with the same ``layer`` and ``weights`` of its entries."""
+        return self.fit(X, y, layer=layer, weights=weights, **fit_params).transform(X, layer=layer, weights=weights)
 
-    def proportions(self, X: Any) -> Any:
+    def proportions(self, X: Any, *, layer: str | None = None) -> Any:
         """Return the share of every component in the fit of each sample (n, K): rows sum to one.
 
         Component k contributes h_k sum_f W_kf, and components have maximum 1, not sum 1, so that H alone does not tell.
@@ -169,7 +175,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             return streaming.map_partitions(
                 self, X, PicklableModel(self).proportions, self.n_components_, "proportions"
             )
-        checked = self._checked(X)
+        checked = self._checked(layer_of(X, layer))
         shares = streaming.shares_of(self, checked, on_host(self._inference().coefficients(checked)))
         if blank := int(np.isnan(shares[:, 0]).sum()):
             warnings.warn(f"{blank} of {len(shares)} samples {NOTHING_IN_THEM}.", UserWarning, stacklevel=2)
@@ -301,9 +307,11 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
         """Write coefficients, components and settings into an AnnData object, in place, and return it.
 
-        The coefficients of the cells go to ``obsm[f"X_{key}"]`` (cells, K), the dictionary to ``varm[key]`` (genes, K),
-        with NaN for genes that the model does not have, and the settings to ``uns[key]``. The genes are found by their
-        names. ``layer`` is read instead of ``X``; a model that was learnt from a layer of an .h5ad reads that one.
+        The coefficients of the cells go to ``obsm[f"X_{key}"]`` (cells, K), their shares of each cell's fit to
+        ``obsm[f"X_{key}_shares"]``, the dictionary to ``varm[key]`` (genes, K), z-scores of the genes to
+        ``varm[f"{key}_scores"]``, and the settings to ``uns[key]``. The genes are found by their names: those that the
+        object lacks count as zeros, and those that the model lacks get the weights that fit them best beside these
+        coefficients. ``layer`` is read instead of ``X``.
         """
         return description.annotate(self, adata, key, layer)
 
@@ -384,7 +392,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         require_valid_entries(X, given_rows(sample_weight), features.names)
         return X
 
-    def _validated(self, X: Any, *, reset: bool, grow: bool = False) -> tuple[Any, Features]:
+    def _validated(self, X: Any, *, reset: bool, grow: bool = False, learning: bool = False) -> tuple[Any, Features]:
         """Check shape, type and feature names by scikit-learn's rules; ``_as_samples`` checks the entries."""
         learnt = None if reset else self._fitted.features
         if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype in PRECISIONS:  # scikit-learn takes it as it is
@@ -395,7 +403,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         if are_texts(X):
             source: Any = texts(X, None if reset and not grow else self._spec, grow)
             return source.X, Features.of(source.n_features, source.feature_names)
-        X, named = matrix_of(X, learnt)
+        X, named = matrix_of(X, learnt, learning)
         options = {"accept_sparse": "csr", "dtype": list(PRECISIONS), "ensure_all_finite": False}
         if named is not None:
             if learnt is not None:

@@ -15,7 +15,7 @@ from onmf._support import threads
 from onmf._support.arrays import Array
 from onmf._support.checks import generators, require_at_least, require_whole
 from onmf.data.columns import Features
-from onmf.data.inputs import require_same_features
+from onmf.data.inputs import layer_of, require_same_features
 from onmf.divergences import Divergence
 from onmf.estimators.attributes import FittedAttribute
 from onmf.estimators.base import NMF
@@ -153,13 +153,18 @@ class BatchNMF(NMF):
     converged_ = FittedAttribute[Factorised, bool](lambda factorised: factorised.converged)
     reconstruction_err_ = FittedAttribute[Factorised, float](lambda factorised: factorised.reconstruction_error)
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, layer: str | None = None, sample_weight: Any = None, weights: Any = None
+    ) -> Self:
         """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was.
+
+        Of an AnnData object it reads X, or a ``layer``.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing.
         """
         self._check_batch_settings()
+        X = layer_of(X, layer)
         if self.n_init > 1:
             return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         X, features = self._validated(X, reset=True)

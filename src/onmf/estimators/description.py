@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from onmf._support.arrays import Array
 from onmf._support.checks import is_number
 from onmf._support.version import __version__
 from onmf.data import Rows, Source
-from onmf.data.columns import Features, choose
+from onmf.data.base import native
+from onmf.data.columns import Features
 from onmf.data.in_memory import as_stream
 from onmf.data.inputs import is_anndata
 from onmf.data.outputs import Origin
 from onmf.estimators.streaming import require_features, shares_of
 from onmf.insight.features import changed_settings
+from onmf.insight.genes import scores, spectra
+from onmf.learner.learned import proportions
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF
@@ -41,7 +44,8 @@ def origin_of(model: Any, layer: str | None = None, rows: str = "coefficients") 
         facts["method"] = model.method_.text()
     if layer is not None:
         facts["layer"] = layer
-    return Origin(model.components_, None if names is None else tuple(map(str, names)), facts)
+    names = None if names is None else tuple(map(str, names))
+    return Origin(model.components_, names, facts, partial(proportions, W=model.components_))
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,26 +73,17 @@ def annotate(model: NMF, adata: Any, key: str, layer: str | None) -> Any:
     check_is_fitted(model)
     if not is_anndata(adata):
         raise TypeError(f"annotate takes an AnnData object, got {type(adata).__name__}; transform takes arrays.")
-    if adata.isbacked:
-        raise TypeError(
-            f"this AnnData object is backed by {adata.filename}; annotate adata.to_memory(), or the file itself: "
-            "onmf transform MODEL x.h5ad --out x.h5ad."
-        )
-    if layer is None and model._spec.scheme == "h5ad":
-        layer = model._spec.options.get("layer")
-    if layer is not None and layer not in adata.layers:
-        raise ValueError(f"there is no layer {layer!r}; the layers are {', '.join(adata.layers) or 'none'}.")
-    genes = adata.var_names.astype(str).tolist()
-    names = model._fitted.features.names
-    places, _, _ = choose("the AnnData object", genes, None if names is None else list(names), what="gene")
-    chosen = adata if places == list(range(len(genes))) else adata[:, places]
-    if layer is not None:
-        chosen = type(adata)(chosen.layers[layer], obs=chosen.obs[[]], var=chosen.var[[]])
     origin = origin_of(model, layer)
-    H = np.asarray(model.transform(chosen))
-    loadings: Array = np.full((len(genes), len(origin.W)), np.nan, origin.W.dtype)
-    loadings[places] = origin.W.T
-    adata.obsm[f"X_{key}"], adata.varm[key] = H, loadings
+    H = np.asarray(model.transform(adata, layer=layer))
+    adata.obsm[f"X_{key}"], adata.obsm[f"X_{key}_shares"] = H, origin.shares(H)
+    loadings = origin.by_gene(adata.var_names.astype(str).tolist())
+    if loadings is not None and not adata.isbacked:
+        X = native(adata.X if layer is None else adata.layers[layer])
+        other = np.isnan(loadings).all(axis=1)
+        if other.any():
+            loadings[other] = spectra(X[:, other], H, model.divergence_).T
+        adata.varm[f"{key}_scores"] = scores(X, adata.obsm[f"X_{key}_shares"]).T
+    adata.varm[key] = loadings
     texts = {name: np.array(fact, dtype=object) for name, fact in origin.facts.items() if isinstance(fact, list)}
     adata.uns[key] = {**origin.facts, **texts}  # anndata writes arrays
     return adata

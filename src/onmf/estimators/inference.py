@@ -15,11 +15,12 @@ from onmf._support.threads import cached_property
 from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem
 from onmf.device.tensors import as_array
-from onmf.estimators.messages import warn_raised, warn_unsolved
+from onmf.estimators.messages import warn_not_whole, warn_raised, warn_unsolved
 from onmf.learner import Fitted, Learned
 from onmf.learner.initialise import require_weighs_entries
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionaryBox, DictionarySet, Sets, Simplex
+from onmf.model.units import share_of_whole
 from onmf.model.validation import DataError, require_below_bound, require_finite_values, require_valid_entries
 from onmf.samples import Samples
 
@@ -147,6 +148,8 @@ class Inference:
         """Yield per block its rows, their coefficients, and the problem that they solve in internal units."""
         fitted, penalty, box = self.fitted, self.penalty, self.box
         divergence, W = fitted.inside, fitted.state.W.astype(X.dtype, copy=False)
+        if fitted.units.whole and share_of_whole(X) < 0.5:
+            warn_not_whole()
         if X.masked:
             require_weighs_entries(divergence)
         solver = precise_solver(divergence, X.sparse).stopping(self.tol, self.max_iter).within(box)

@@ -56,6 +56,16 @@ def warn_raised(divergence: Divergence, count: int) -> None:
     )
 
 
+def warn_not_whole() -> None:
+    """Warn that a model of counts is given what cannot be counts."""
+    warnings.warn(
+        "The model was learnt from whole numbers, such as counts, but most entries here are not whole: perhaps they "
+        "are logarithms, or normalised. Give it the counts, as in layer='counts' or x.h5ad?layer=counts.",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
 def warn_unsolved(unsolved: int, n: int, tol: float, max_iter: int) -> None:
     """Warn how many samples have coefficients that are not precise."""
     said = (

@@ -21,7 +21,7 @@ from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import are_texts, is_stream
-from onmf.data.inputs import cure_by_like, require_same_features
+from onmf.data.inputs import cure_by_like, layer_of, require_same_features
 from onmf.data.pipes import ended_by_interrupts
 from onmf.data.tools import with_columns, with_features
 from onmf.device.tensors import as_array, dtype_of, require_samples
@@ -232,6 +232,7 @@ class OnlineNMF(NMF):
         X: Any,
         y: Any = None,
         *,
+        layer: str | None = None,
         sample_weight: Any = None,
         weights: Any = None,
         checkpoint: Checkpoint | str | Path | None = None,
@@ -242,9 +243,9 @@ class OnlineNMF(NMF):
 
         A list of texts is read as ``onmf.data.texts`` does, into counts of words.
 
-        From an AnnData object it learns ``adata.X``, with the names of the genes; pass a layer as
-        ``adata.layers[...]``. A dask array or data frame, or ``onmf.distributed.partitioned``, is learnt from on Dask's
-        workers, in rounds.
+        From an AnnData object it learns ``adata.X``, or a ``layer``, with the names of the genes; one
+        that is backed by a file is read in pieces. A dask array or data frame, or ``onmf.distributed.partitioned``, is
+        learnt from on Dask's workers, in rounds.
 
         With a ``checkpoint`` (a file name, or an ``onmf.Checkpoint``) the state of the run is written to that file
         every thirty seconds and at the end, be it an error or Ctrl-C. With ``resume`` too, learning continues where the
@@ -264,7 +265,7 @@ class OnlineNMF(NMF):
                 raise ValueError("n_init fits several models; a checkpoint or resume_from is of one: set n_init=1.")
             return self._fit_best(X, sample_weight=sample_weight, weights=weights)
         with threads.learning_alone(self):
-            configured = self._configured()
+            X, configured = layer_of(X, layer), self._configured()
             if checkpoint is None and resume:
                 raise ValueError(
                     "resume=True continues the run in a checkpoint; pass checkpoint= as well. "
@@ -492,7 +493,7 @@ class OnlineNMF(NMF):
                 _, batch = next(iter(_on_device(X, device, dtype_of(X)).batches(len(X))))
                 return Samples(batch), Features(X.shape[1])
             X = as_array(X)
-        X, features = self._validated(X, reset=begun is None or grows, grow=grows)
+        X, features = self._validated(X, reset=begun is None or grows, grow=grows, learning=True)
         samples = weighted(X, *weights, self.implicit)
         if begun is not None and grows and features.names is not None:
             found, features = features.names, next_features(begun, features, self.max_features)

@@ -40,11 +40,14 @@ class Units:
 
     scale: float
     mean: float  # of the first batch
+    whole: bool  # was the first batch made of whole numbers, as counts are?
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not all(is_number(value) and 0 < value < np.inf for value in (self.scale, self.mean)):
             raise ValueError(f"the scale is {self.scale!r}, the mean {self.mean!r}")
+        if not isinstance(self.whole, bool):
+            raise ValueError(f"its data are whole numbers: {self.whole!r}")
 
     @classmethod
     def of_first_batch(cls, X: Samples, clip: tuple[float, float] | None, rescale: bool) -> Units:
@@ -62,7 +65,8 @@ class Units:
             )
         if mean < np.finfo(X.dtype).tiny:  # what is divided by it, or a tenth of it, would lose its digits
             raise DataError(f"The mean of the first batch is {mean:.3g}, too small to compute with; rescale the data.")
-        return cls(scale=mean if rescale else 1.0, mean=mean, clip=clip)
+        whole = share_of_whole(X) == 1
+        return cls(scale=mean if rescale else 1.0, mean=mean, whole=whole, clip=clip)
 
     def inside(self, X: Samples, divergence: Divergence, rows: Any = None) -> tuple[Samples, int]:
         """Return the samples in internal units, and how many entries had to be raised for the divergence.
@@ -90,6 +94,12 @@ class Units:
         if not raised and not X.masked:
             return internal, 0
         return internal.with_values(np.maximum(values, least).astype(X.dtype, copy=False)), raised
+
+
+def share_of_whole(X: Samples) -> float:
+    """Return the share of whole numbers among the entries that are neither zero nor missing; 1 of none."""
+    values = X.values[X.values > 0]
+    return float((values == np.floor(values)).mean()) if values.size else 1.0
 
 
 def _canonical(X: Samples) -> Samples:

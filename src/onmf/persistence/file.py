@@ -22,7 +22,7 @@ from onmf._support.atomic import WriteError, replacing
 from onmf._support.version import __version__
 
 FORMAT = "onmf-model"
-VERSION = 9  # to be raised whenever what a file holds changes: tests/model_format.json says what that is
+VERSION = 10  # to be raised whenever what a file holds changes: tests/model_format.json says what that is
 HASH = "sha256"
 BROKEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, MemoryError, RecursionError)
 

@@ -49,7 +49,7 @@ def contents(settings: Mapping[str, Any], learned: Learned) -> tuple[dict[str, A
         "settings": stored(settings),
         "divergence": _divergence_facts(settings["divergence"], learned.divergence),
         "method": _method_facts(learned.method),
-        "units": {"scale": learned.units.scale, "mean": learned.units.mean},
+        "units": {"scale": learned.units.scale, "mean": learned.units.mean, "whole": learned.units.whole},
         "state": {"samples": state.samples, "clock": state.clock, "steps": state.steps, **plain(vars(state.C))},
         "loss_to_beat": plain(learned.loss_to_beat),
         "raised": learned.raised,

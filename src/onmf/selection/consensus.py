@@ -5,25 +5,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_samples
-from sklearn.neighbors import NearestNeighbors
 
 from onmf._support.arrays import Array, Mask
 from onmf._support.checks import generators, is_number, require_seed, require_whole
+from onmf.data.inputs import layer_of
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.convergence import LossCurve
 from onmf.insight.features import directions
+from onmf.selection.agreement import Agreement, different, neighbour_distances
 from onmf.selection.holdout import rewinding_source
-from onmf.selection.rank import FitProgress
+from onmf.selection.runs import FitProgress, Ledger, each_done
 
+PASSES = 20  # after five the runs still differ where there are more components than programmes
 LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
-NEIGHBOURS = 0.3  # of the runs must have found a component too, for it not to lie alone: cNMF's share
-STARTS = 10  # of k-means
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,6 +39,8 @@ class Consensus:
     sizes: Array  # (K,): how many components of single runs each is the median of
     distances: Array  # (seeds, K): from each run's components to the nearest ones
     threshold: float  # components at a larger distance were left out
+    runs: Array  # (seeds * K, F): the components of all runs, each of length 1
+    labels: npt.NDArray[np.intp]  # (seeds * K,): the group that each belongs to or, if left out, is nearest to
 
     @property
     def components(self) -> Array:
@@ -49,6 +51,12 @@ class Consensus:
     def kept(self) -> float:
         """Return the share of the runs' components that were not left out."""
         return float((self.distances <= self.threshold).mean())
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure: cNMF's clustergram, the distances between the runs' components by groups."""
+        from onmf.insight.plots.runs import clustergram
+
+        return clustergram(self)
 
     def __repr__(self) -> str:
         seeds, K = self.distances.shape
@@ -73,6 +81,10 @@ def consensus(
     *,
     threshold: float = 0.5,
     random_state: Any = None,
+    layer: str | None = None,
+    n_jobs: int = 1,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     callback: Callable[[FitProgress], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
@@ -95,12 +107,18 @@ def consensus(
         of the runs, is larger. Distances between components of length 1 lie between 0 and 1.41; 2 keeps all.
     random_state : int, RandomState, Generator or None
         Seeds the runs and the grouping.
+    layer : str or None, default None
+        A layer of an AnnData object, instead of its X.
+    n_jobs : int, default 1
+        Runs that learn at the same time, in threads; the result is the same.
+    checkpoint, resume : file name or None, and bool
+        Finished runs are written to this file; with ``resume`` those that it holds are not made again.
     callback : callable or None
         Called with a ``FitProgress`` after every fit; its loss is that of the last batch.
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
-        Other parameters of ``OnlineNMF``: divergence, method, missing, ... ``max_passes`` is 5 unless it is given.
+        Other parameters of ``OnlineNMF``: divergence, method, missing, ... ``max_passes`` is 20 unless it is given.
 
     Returns
     -------
@@ -122,65 +140,54 @@ def consensus(
         raise TypeError("consensus sets fixed itself; leave it out.")
     if "callbacks" in settings:
         raise TypeError("pass callback, not callbacks.")
-    settings = {"max_passes": 5} | settings
+    require_whole(1, n_jobs=n_jobs)
+    settings = {"max_passes": PASSES} | settings
+    X = layer_of(X, layer)
     source = rewinding_source(X)
     X = X if source is None else source
     grouping, *drawn = generators(random_state)[0].integers(2**31, size=seeds + 1).tolist()
-    runs: list[OnlineNMF] = []
+    facts = settings | {"n_components": n_components}
+    ledger = Ledger.opened(checkpoint, resume, X, drawn, facts)
+
+    def run(number: int) -> tuple[Array, float, float]:
+        model = OnlineNMF(n_components, random_state=drawn[number], **settings).fit(X)
+        fitted = model._fitted
+        least = LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)
+        return model.components_, float(LossCurve.of(model.history_).loss[-1]), least
+
+    there = {number for number in range(seeds) if f"components.{number}" in ledger.arrays}
     with warnings.catch_warnings():
-        for seed in drawn:
-            runs.append(OnlineNMF(n_components, random_state=seed, **settings).fit(X))
-            warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
-            loss = float(LossCurve.of(runs[-1].history_).loss[-1])
+        tasks = {number: partial(run, number) for number in range(seeds) if number not in there}
+        for done, (number, (W, loss, least)) in enumerate(each_done(tasks, n_jobs), len(there) + 1):
+            ledger.keep({f"components.{number}": W, "least": np.array([least])})
             if callback is not None:
-                callback(FitProgress(n_components, loss, len(runs), seeds))
+                callback(FitProgress(n_components, loss, done, seeds))
             if verbose:
-                print(f"[onmf] run {len(runs)} of {seeds}: loss {loss:.6g}", flush=True)
-        pooled = np.concatenate([run.components_ for run in runs])
-        distances = neighbour_distances(pooled, seeds)
-        kept = distances <= threshold
-        there = len(np.unique(directions(pooled[kept]).round(9), axis=0))  # different ones, up to rounding
-        if there < n_components:
+                print(f"[onmf] run {done} of {seeds}: loss {loss:.6g}", flush=True)
+        warnings.simplefilter("ignore")  # the last fit would repeat those of the first
+        found = [ledger.arrays[f"components.{number}"] for number in range(seeds)]
+        pooled = np.concatenate(found)
+        agreement = Agreement.of(found, threshold, grouping)
+        if agreement is None:
+            near = different(pooled[neighbour_distances(pooled, seeds) <= threshold])
             raise ValueError(
-                f"the runs agree on fewer than {n_components} components: of their {len(pooled)}, {there} "
+                f"the runs agree on fewer than {n_components} components: of their {len(pooled)}, {near} "
                 f"different ones have neighbours within {threshold:g}; lower n_components, or raise threshold."
             )
-        labels, widths = clustered(pooled, kept, n_components, grouping)
-        groups = [kept & (labels == k) for k in range(n_components)]
-        fitted = runs[0]._fitted
-        least = LITTLE * fitted.state.C.eps * (fitted.units.scale if fitted.shares else 1.0)
-        settings |= {"fixed": _medians(pooled, groups, least), "max_passes": 1}
+        labels, widths = agreement.labels, agreement.widths
+        groups = [agreement.kept & (labels == k) for k in range(n_components)]
+        settings |= {"fixed": _medians(pooled, groups, float(ledger.arrays["least"][0])), "max_passes": 1}
         model = OnlineNMF(n_components, random_state=drawn[0], **settings).fit(X)
     return Consensus(
         model=model,
-        stability=float(widths.mean()),
+        stability=agreement.stability,
         stabilities=np.array([widths[labels == k].mean() for k in range(n_components)]),
         sizes=np.array([np.count_nonzero(group) for group in groups]),
-        distances=distances.reshape(seeds, n_components),
+        distances=agreement.distances.reshape(seeds, n_components),
         threshold=float(threshold),
+        runs=directions(pooled).astype(pooled.dtype),
+        labels=labels,
     )
-
-
-def neighbour_distances(W: Array, runs: int) -> Array:
-    """Return the mean distance of each component to its nearest ones, as many as three tenths of the runs."""
-    near = NearestNeighbors(n_neighbors=max(1, round(NEIGHBOURS * runs))).fit(directions(W))
-    distances, _ = near.kneighbors()  # of every point, itself left out
-    return np.asarray(distances.mean(axis=1))
-
-
-def clustered(W: Array, kept: Mask, K: int, seed: int) -> tuple[npt.NDArray[np.intp], Array]:
-    """Return the group of each component, the steadiest first, by k-means of the kept ones, and the silhouettes.
-
-    The others join the nearest centre and have silhouettes too: 1 in a narrow group far from the others, below 0 in a
-    wrong one. A wrong K leaves many components alone, and the rest without them would look steady.
-    """
-    points = directions(W)
-    means = KMeans(K, n_init=STARTS, random_state=seed).fit(points[kept])
-    labels = means.predict(points)
-    labels[kept] = means.labels_
-    widths = silhouette_samples(points, labels)
-    steady = np.argsort([-widths[labels == k].mean() for k in range(K)], kind="stable")
-    return np.argsort(steady)[labels], widths
 
 
 def _medians(W: Array, groups: Sequence[Mask], least: float) -> Array:

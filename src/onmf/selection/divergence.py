@@ -36,6 +36,11 @@ WORDS = (
     "For words to show to people, read the texts with tfidf=yes and take squared_l2, whose topics have more coherent "
     "ones; for the shares of documents, kl on the counts."
 )
+LARGEST_LOGARITHM = 50.0
+LOGARITHMS = (
+    "The entries are logarithms of counts, whose noise hardly grows with the mean. What lies far from a fit are zeros "
+    "and small counts, not outliers. Sums of components are sums of counts: give kl the counts, if you have them."
+)
 WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, or the fit is poor; no few outliers
 
 
@@ -114,6 +119,7 @@ class _Excerpt:
     rows_read: int
     zeros: float  # their share of the entries that are present
     whole: bool  # are all numbers whole?
+    logarithms: bool = False  # are they logarithms of counts, as log1p makes them?
 
     @classmethod
     def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
@@ -152,8 +158,9 @@ class _Excerpt:
         if not X.size:
             return cls(X, present, read, 1.0, True)
         whole = bool((np.floor(X) == X).all())
+        logarithms = not whole and _logarithms_of_counts(X)
         X = X / X.max()  # first: the mean of huge numbers may overflow
-        return cls(X / X[present].mean(), present, read, float((X[present] == 0).mean()), whole)
+        return cls(X / X[present].mean(), present, read, float((X[present] == 0).mean()), whole, logarithms)
 
     @property
     def feature_means(self) -> Array:
@@ -180,6 +187,21 @@ def _chosen(batch: Any, rng: np.random.Generator) -> Any:
     return np.sort(np.lexsort((rng.random(len(often)), -often))[:COLUMNS])
 
 
+def _logarithms_of_counts(X: Array) -> bool:
+    """Tell whether exp(x) - 1, or 2^x - 1, are multiples of the least in most rows: counts times a factor per cell."""
+    if X.max() > LARGEST_LOGARITHM:
+        return False
+    for inverse in (np.expm1, lambda x: np.exp2(x) - 1):
+        with np.errstate(all="ignore"):  # of the tiniest nothing is left
+            values = np.where(X > 0, inverse(X), np.nan)
+            times = values / np.nanmin(values, axis=1, keepdims=True)
+        told = (times > 1.5) & (times < 100)  # of larger ones rounding leaves too little
+        near = (np.abs(times - np.round(times)) < 0.01) & told
+        if near.any() and np.median(near.sum(axis=1) / np.maximum(told.sum(axis=1), 1)) > 0.9:
+            return True
+    return False
+
+
 class _UndecidedError(Exception):
     """Raised where the data are inconclusive; the message is the cause."""
 
@@ -199,7 +221,9 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
                     "the variance grows from feature to feature, but not so within each, as if they were in different "
                     f"units; divide each by its mean, and the answer is {then.divergence}. For the data as they are,"
                 )
-        name, reason = _chosen_divergence(growth, tails, sample.zeros)
+        name, reason = (
+            ("squared_l2", LOGARITHMS) if sample.logarithms else _chosen_divergence(growth, tails, sample.zeros)
+        )
         decided = True
         if coarse and min(sample.X.shape) < NARROW:
             reason += f" This is a guess: so few columns or rows allow only a fit of rank {rank}, perhaps too coarse."

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 import xxhash
 
 from onmf._support.arrays import Mask, some_of
-from onmf.data import Source, SourceError
+from onmf.data import Rows, Source, SourceError
 from onmf.data.base import Numbered, OnBad, read_from
+from onmf.data.budget import no_room
 from onmf.data.in_memory import as_stream
 from onmf.data.tools import Derived
 from onmf.learner.update import as_floats
@@ -44,8 +46,12 @@ class HoldoutMask:
         """Return the source without the entries that are held out: all that a model may learn from.
 
         Unless the mask is ``sparse``, sparse batches whose absent entries are zeros become dense, each as it is read:
-        a zero must differ from an entry that is held out.
+        a zero must differ from an entry that is held out. Those of data in memory are split once, not in every pass.
         """
+        if self.sparse and isinstance(source, Rows) and no_room("", _bytes(source.X), source.memory // 4) is None:
+            part = Rows(self.split(np.arange(len(source)), source.X, source.feature_names)[0])
+            part.checked = True
+            return part
 
         def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
             for rows, batch in read_from(source, size, rng, on_bad, first):
@@ -104,6 +110,10 @@ def _mixed(keys: Words) -> Words:
     keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return keys ^ (keys >> np.uint64(31))
+
+
+def _bytes(X: Any) -> int:
+    return int(X.nnz * (X.dtype.itemsize + 4)) if scipy.sparse.issparse(X) else int(X.nbytes)
 
 
 def _stored(X: Samples, kept: Mask, absent: Any) -> Samples:

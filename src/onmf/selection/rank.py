@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import combinations
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
@@ -18,31 +19,25 @@ from onmf._support.checks import generators, require_seed, require_whole
 from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
-from onmf.data.inputs import matrix_of
+from onmf.data.inputs import layer_of, matrix_of
 from onmf.estimators.messages import warn_of_too_many
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.features import directions
 from onmf.learner.update import as_floats
 from onmf.methods import EM, Auto
 from onmf.methods.em import Accumulating
+from onmf.model.sets import count
 from onmf.model.validation import DataError
 from onmf.samples import as_samples, checked_missing
+from onmf.selection.agreement import stability
 from onmf.selection.holdout import HoldoutMask, rewinding_source
+from onmf.selection.runs import FitProgress, Ledger, each_done
 
+WARM = 1  # passes that begin with components of the largest rank
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
 FAR = 1.5  # times a rank is another one, not its neighbour
-ALIKE = 0.9  # cosines of matched components from which on dictionaries count as the same
-
-
-@dataclass(frozen=True)
-class FitProgress:
-    """The progress of many fits, given to a callback after each of them."""
-
-    rank: int
-    loss: float  # per held-out entry; for consensus, per sample
-    done: int  # fits so far, and at most
-    total: int
+ALIKE = 0.8  # the stability from which on components hardly depend on the start
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class RankSelection:
 
     ranks: tuple[int, ...]  # those that were tried, ascending
     losses: Array  # (ranks, seeds): the mean loss per held-out entry, in the data's units
-    stability: Array  # (ranks,): the mean similarity of matched components over pairs of seeds, 1 if all are the same
+    stability: Array  # (ranks,): that of the seeds' components, as ``consensus`` defines it: 1 if all are the same
     not_tried: tuple[int, ...] = ()  # larger ones, once the loss had clearly turned
 
     @cached_property
@@ -110,7 +105,7 @@ class RankSelection:
         close = [rank for rank, near in zip(self.ranks, self.excess <= 2 * self.error, strict=True) if near]
         if close[-1] > FAR * close[0]:
             said.append(f"Ranks {close[0]} to {close[-1]} can hardly be told apart: noise may hide the right one.")
-        alike = f"Components of different seeds match with a similarity of {self.stability[place]:.2f}"
+        alike = f"The components of different seeds have a stability of {self.stability[place]:.2f}"
         if self.stability[place] >= ALIKE:
             said.append(f"{alike}: they hardly depend on the start.")
         else:
@@ -160,6 +155,10 @@ def select_rank(
     max_passes: int = 5,
     patience: int | None = 5,
     random_state: Any = None,
+    layer: str | None = None,
+    n_jobs: int = 1,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     callback: Callable[[FitProgress], Any] | None = None,
     verbose: int = 0,
     **settings: Any,
@@ -180,16 +179,23 @@ def select_rank(
     ranks : iterable of int
         The numbers of components to try, such as ``range(2, 31)``.
     n_seeds : int, default 3
-        Fits per rank. Each has other held-out entries and another start; the entries are the same at every rank.
+        Fits per rank. Each has other held-out entries, the same at every rank, and another start: a fit of the largest
+        rank, of which the most similar components are merged for a smaller one.
     held_out : float, default 0.1
         The share of entries that is held out, above 0 and at most 0.5.
     max_passes : int, default 5
-        Passes of every fit over the data.
+        Passes of each seed's start over the data; one at each rank follows.
     patience : int or None, default 5
         Ranks are tried from the smallest up. Once this many in a row are worse than the best, for every seed, larger
         ones are not tried; None tries all.
     random_state : int, RandomState, Generator or None
         Seeds the held-out entries and the fits.
+    layer : str or None, default None
+        A layer of an AnnData object, instead of its X.
+    n_jobs : int, default 1
+        Seeds that are fitted at the same time, in threads; the result is the same.
+    checkpoint, resume : file name or None, and bool
+        What has been found is written to this file after every rank; with ``resume`` it is continued from there.
     callback : callable or None
         Called with a ``FitProgress`` after every fit.
     verbose : int, default 0
@@ -209,6 +215,7 @@ def select_rank(
     """
     tried = _checked_ranks(ranks)
     require_whole(2, n_seeds=n_seeds)
+    require_whole(1, n_jobs=n_jobs)
     if patience is not None:
         require_whole(1, patience=patience)
     if not (isinstance(held_out, (float, np.floating)) and 0 < held_out <= 0.5):
@@ -216,44 +223,67 @@ def select_rank(
     require_seed(random_state)
     missing, implicit = checked_missing(settings.pop("missing", None), settings.pop("implicit", "zero"))
     settings = _checked(settings) | {"max_passes": max_passes}
-    source = _source(X)
+    source = _source(layer_of(X, layer))
     warn_of_too_many(tried[-1], source.n_features, settings)
     drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
     mask = HoldoutMask(float(held_out), drawn[0], missing, implicit)
-    found, sparse = _suited(settings, tried, source, mask)
-    settings |= found
+    suited, sparse = _suited(settings, tried, source, mask)
+    settings |= suited
     masks = {seed: replace(mask, seed=seed, sparse=sparse) for seed in drawn}
-    losses: list[list[float]] = []
-    steady: list[float] = []
-    done, total = 0, len(tried) * n_seeds
+    parts = {seed: mask.without_held(source) for seed, mask in masks.items()}
+    facts = settings | {"ranks": tried, "held_out": held_out, "missing": missing, "implicit": implicit}
+    ledger = Ledger.opened(checkpoint, resume, source, drawn, facts)
+    losses = ledger.arrays.get("losses", np.empty((0, n_seeds))).tolist()
+    steady = ledger.arrays.get("stability", np.empty(0)).tolist()
+    fixed = count(settings.get("fixed"))
+
+    def start(number: int) -> tuple[Array, Array]:
+        model = OnlineNMF(tried[-1], random_state=drawn[number], **settings).fit(parts[drawn[number]])
+        W = model.components_[fixed:]
+        return W, model.usage_[fixed:] / np.maximum(W.sum(axis=1, dtype=np.float64), np.finfo(np.float64).tiny)
+
+    def fit(rank: int, number: int) -> tuple[float, Array]:
+        seed, begun = drawn[number], dict(settings)
+        if rank > fixed:
+            W, used = (ledger.arrays[f"{each}.{number}"] for each in ("start", "usage"))
+            begun["init"] = merged(W, used, rank - fixed)
+        begun["max_passes"] = min(max_passes, WARM)
+        model = OnlineNMF(rank, random_state=seed, **begun).fit(parts[seed])
+        return _judged(model, source, masks[seed]), model.components_
+
     with warnings.catch_warnings():
-        for rank in tried:
-            judged, dictionaries = [], []
-            for seed, mask in masks.items():
-                model = OnlineNMF(rank, random_state=seed, **settings).fit(mask.without_held(source))
-                judged.append(_judged(model, source, mask))
-                dictionaries.append(model.components_)
-                warnings.simplefilter("ignore")  # the other fits would repeat the warnings of the first
-                done += 1
+        missing_starts = {n: partial(start, n) for n in range(n_seeds) if f"start.{n}" not in ledger.arrays}
+        for number, (W, used) in each_done(missing_starts, n_jobs):
+            ledger.keep({f"start.{number}": W, f"usage.{number}": used})
+        for rank in tried[len(losses) :]:
+            found: dict[int, tuple[float, Array]] = {}
+            for number, fitted in each_done({each: partial(fit, rank, each) for each in range(n_seeds)}, n_jobs):
+                found[number] = fitted
+                done = n_seeds * len(losses) + len(found)
                 if callback is not None:
-                    callback(FitProgress(rank, judged[-1], done, total))
+                    callback(FitProgress(rank, fitted[0], done, n_seeds * len(tried)))
                 if verbose:
-                    print(f"[onmf] fit {done} of {total}: rank {rank}, held-out loss {judged[-1]:.6g}", flush=True)
-            losses.append(judged)
+                    print(
+                        f"[onmf] fit {done} of {n_seeds * len(tried)}: rank {rank}, held-out loss {fitted[0]:.6g}",
+                        flush=True,
+                    )
+            dictionaries = [found[number][1] for number in range(n_seeds)]
+            losses.append([found[number][0] for number in range(n_seeds)])
             steady.append(stability(dictionaries))
+            ledger.keep({"losses": np.array(losses), "stability": np.array(steady)})
             if patience is not None and _turned(np.array(losses), patience):
                 break
     n = len(losses)
     return RankSelection(tuple(tried[:n]), np.array(losses), np.array(steady), tuple(tried[n:]))
 
 
-def stability(dictionaries: Sequence[Array]) -> float:
-    """Return the mean cosine of matched components over all pairs of dictionaries: 1 if all are the same."""
-    found = []
-    for one, other in combinations(map(directions, dictionaries), 2):
-        cosines = one @ other.T
-        found.append(float(cosines[linear_sum_assignment(cosines, maximize=True)].mean()))
-    return float(np.mean(found))
+def merged(W: Array, usage: Array, K: int) -> Array:
+    """Return K components: those of a larger dictionary that are most alike are merged, by how much each is used."""
+    groups = fcluster(linkage(directions(W), "ward"), K, "maxclust") if len(W) > K else np.arange(1, len(W) + 1)
+    shares = (groups == np.arange(1, K + 1)[:, None]) * (usage + usage.max() * 1e-9 + np.finfo(np.float64).tiny)
+    some = shares.sum(axis=1) > 0  # equal components cannot be told apart: fewer groups than asked for
+    found = shares[some] / shares[some].sum(axis=1, keepdims=True) @ W.astype(np.float64)
+    return np.resize(found, (K, W.shape[1])).astype(W.dtype)
 
 
 def _turned(losses: Any, patience: int) -> bool:
@@ -266,7 +296,7 @@ def _turned(losses: Any, patience: int) -> bool:
 def _judged(model: OnlineNMF, source: Source, mask: HoldoutMask) -> float:
     """Return the mean loss per held-out entry; samples whose entries are all held out do not count."""
     total = entries = 0.0
-    size = max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
+    size = MOST_ROWS if mask.sparse else max(1, min(MOST_ROWS, MOST_ENTRIES // source.n_features))
     for rows, batch in read_from(source, size, None, None, 0):
         seen, held = mask.split(rows, batch)
         counts = seen.times_sample_weight(np.ones(len(seen))) * (seen.weight_sums(axis=1) > 0)

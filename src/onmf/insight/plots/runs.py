@@ -10,7 +10,19 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.insight.convergence import LossCurve
 from onmf.insight.noise import Growth
-from onmf.insight.plots.drawing import BLUE, COLOURS, FAINT, STROKES, VERMILION, axes_of, look, new_figure, tidy
+from onmf.insight.plots.drawing import (
+    BLUE,
+    COLOURS,
+    FAINT,
+    HEAT,
+    STROKES,
+    VERMILION,
+    axes_of,
+    bare,
+    look,
+    new_figure,
+    tidy,
+)
 
 MARKED = 8  # marks on a line
 DECADES = 1.0  # of samples or seconds, from which on an axis is logarithmic
@@ -114,4 +126,35 @@ def variance_against_mean(growth: Growth, title: str) -> Any:
     axes.set_title(title, fontsize=11)
     tidy(axes)
     axes.legend(title="power", frameon=False, handlelength=3)
+    return figure
+
+
+def clustergram(found: Any) -> Any:
+    """Return a figure of a ``Consensus``: the distances between the runs' components, sorted by their groups.
+
+    Dark squares on the diagonal are groups that the runs agree on. On the right, the distances to the nearest
+    components, of which those beyond the line were left out; they are not in the picture on the left.
+    """
+    far = found.distances.ravel()
+    kept = np.flatnonzero(far <= found.threshold)
+    order = kept[np.lexsort((far[kept], found.labels[kept]))]
+    points, labels = found.runs[order].astype(np.float64), found.labels[order]
+    apart = np.sqrt(np.maximum(2 - 2 * points @ points.T, 0))
+    figure = new_figure(8.6, 5.0)
+    left, right = figure.subplots(1, 2, width_ratios=[3, 1.2])
+    drawn = left.imshow(apart, cmap=f"{HEAT}_r", vmin=0, interpolation="nearest")
+    edges = np.flatnonzero(np.diff(labels)) + 0.5
+    for edge in edges:
+        left.axhline(edge, color="white", linewidth=0.8)
+        left.axvline(edge, color="white", linewidth=0.8)
+    ends = np.r_[-0.5, edges, len(order) - 0.5]
+    left.set_xticks([])
+    left.set_yticks((ends[1:] + ends[:-1]) / 2, map(str, np.unique(labels)))
+    left.set(ylabel="component", title=f"stability {found.stability:.2f}, {found.kept:.0%} kept")
+    bare(left)
+    figure.colorbar(drawn, ax=left, fraction=0.04, pad=0.02).set_label("distance", fontsize=9)
+    right.hist(far, bins=30, color=BLUE)
+    right.axvline(found.threshold, color=VERMILION, linestyle="--", linewidth=1.2)
+    right.set(xlabel="distance to the nearest", ylabel="components of all runs")
+    tidy(right)
     return figure
