@@ -252,11 +252,10 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
     assert re.search(rf"Examples?:\s+onmf {command} ", invoke(command, "--help"))
 
 
-def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
+def test_the_help_names_every_command_divergence_method_and_start() -> None:
     assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo"))
     said = invoke("fit", "--help")
-    schemes = [scheme.name for scheme in onmf.data.schemes()]
-    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
+    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names()))
 
 
 def test_version() -> None:
