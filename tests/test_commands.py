@@ -164,7 +164,7 @@ def test_convert_writes_coefficients_of_data_too(here: Path, run_main: Run) -> N
         (["unnamed", "W.npy", "--data", "x.npy", "--coefficients", "-"], "--coefficients is the name of a file"),
         (["unnamed", "-", "--json"], "give OUT the name of a file"),
         (["nothing", "W.npy"], "nothing"),
-        (["unnamed", "no/W.npy"], "no does not exist"),
+        (["unnamed", "no/W.npy"], "there is no folder no"),
     ],
 )
 def test_convert_refuses_what_it_cannot_do_and_writes_nothing(
@@ -407,7 +407,7 @@ def test_errors_of_a_module_are_one_sentence_with_its_line(code: str, words: str
 
 
 def test_a_module_that_is_not_there_is_missed(here: Path, run_main: Run) -> None:
-    message = "--module no.py: there is no such file; give a Python file, as in my_losses.py."
+    message = "--module no.py: no such file; name a Python file, such as my_losses.py."
     assert refused(run_main, "info", "unnamed", "--module", "no.py") == message
 
 
@@ -415,7 +415,7 @@ def test_a_module_that_the_environment_names_is_missed_by_that_name(
     here: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONMF_MODULE", "no.py")
-    message = "ONMF_MODULE=no.py: there is no such file; give a Python file, as in my_losses.py."
+    message = "ONMF_MODULE=no.py: no such file; name a Python file, such as my_losses.py."
     assert refused(run_main, "info", "unnamed") == message
 
 

@@ -111,7 +111,7 @@ def fit(
     if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
     if shuffle_buffer and resume and not rewinds:
-        fail("--shuffle-buffer mixes the lines of a pipe, so that none can say what --resume continues; leave out one.")
+        fail("--shuffle-buffer mixes the lines of a pipe, so --resume cannot tell which come next; leave out one.")
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
@@ -191,7 +191,7 @@ def _checkpoint(
     if out.resolve() in (path.resolve(), keep.previous.resolve()):
         fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
     if keep.exists() and not resume:
-        fail(f"{path} holds a run that was begun before; resume it with --resume, or give --checkpoint another name.")
+        fail(f"{path} holds an earlier run; resume it with --resume, or give --checkpoint another name.")
     return keep
 
 

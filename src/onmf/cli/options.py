@@ -153,7 +153,7 @@ def _execute(context: typer.Context, module: Path | None) -> None:
     asked = f"{VARIABLE}={module}" if by_variable else f"--module {module}"
     path = module.resolve()
     if not path.is_file():
-        fail(f"{asked}: there is no such file; give a Python file, as in my_losses.py.")
+        fail(f"{asked}: no such file; name a Python file, such as my_losses.py.")
     name = f"onmf_module_{path.stem}"  # of its own, so that a file called json.py does not stand in for Python's
     own = types.ModuleType(name)
     own.__file__ = str(path)

@@ -72,7 +72,7 @@ def separate(
 
     next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
     if not sound.is_file():
-        fail(f"there is no recording {sound}; give the name of a file of sound, without options.")
+        fail(f"no such file: {sound}. Name a recording, without options.")
     nmf = onmf.load(model)
     groups = _groups(group, nmf)
     if nmf.source_.scheme != "audio":
