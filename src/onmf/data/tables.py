@@ -35,7 +35,7 @@ MISSING = ("", "na", "n/a", "#n/a", "null", "none", "-", "?", ".")  # how a miss
 class Table(LineRows):
     """Lines of numbers between delimiters; a first line without any number names the columns.
 
-    So does one that begins with a text and goes on with numbers, as in a pivot table, unless it looks like the next:
+    So does one that begins with a text and continues with numbers, as in a pivot table, unless it looks like the next:
     then the first column names the rows. ``header``, yes or no, decides where names look like numbers, as years do.
     Columns are chosen by name, or by number where there are no names; if there are just as many as are asked for by
     name, they take those names. Missing values become NaN, which the learner takes for missing or raises an error

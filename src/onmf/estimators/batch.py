@@ -158,7 +158,7 @@ class BatchNMF(NMF):
     ) -> Self:
         """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was.
 
-        Of an AnnData object it reads X, or a ``layer``.
+        It reads X, or a ``layer``, of an AnnData object.
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing.

@@ -49,8 +49,8 @@ class LossCurve:
     def still_falls(self, pass_began: int = 0) -> float | None:
         """Return the share by which the loss fell over the last half of the run, or None if that may be chance.
 
-        Of the last of several passes, which began after so many samples, the second half is compared with that of the
-        pass before: within a pass samples differ, and may be in an order.
+        The second half of the last of several passes, which began after ``pass_began`` samples, is compared with
+        that of the pass before, since samples within a pass differ and may be in an order.
         """
         loss, samples = self.loss, self.samples
         if len(loss) < 2 or not loss[-1] > 0:

@@ -34,7 +34,7 @@ from onmf.model.units import Units
 from onmf.samples import Samples
 
 FIRST = 2000  # samples of which the start is made where all of them would have to be densified
-# Of the data's mean, by the size of a number in bytes: the powers of smaller fits are out of its range.
+# A share of the data's mean, by the size of a number in bytes: powers of smaller fits are out of its range.
 LEAST_FIT = {4: 1e-12, 8: 1e-40}
 NEARLY_EXACT = {4: 1e-2, 8: 1e-6}  # of its terms, likewise: a smaller loss cannot be computed as their difference
 IN_CACHE = 14_000  # entries of a block of samples: larger arrays would be allocated afresh by the system every time

@@ -98,8 +98,8 @@ def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "z
     """Suggest the divergence for the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
 
     X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
-    batches. Of many samples, 500 are looked at, drawn at random or the first ones of a source that is read in order;
-    of many features, 150. The same data always get the same answer, in any units. ``missing="nan"`` and
+    batches. Where there are more, 500 samples and 150 features are examined: drawn at random, or the first samples of a
+    source that is read in order. The same data always get the same answer, in any units. ``missing="nan"`` and
     ``implicit="missing"`` say which entries are missing, as in ``OnlineNMF``; weights of samples change nothing.
 
     A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
@@ -125,7 +125,7 @@ class _Excerpt:
     def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
         """Read random rows, or the first ones of a source that is read in order, without rows of zeros.
 
-        Of many columns, it takes those that are not zero in at least half of the rows, or most often not zero. Sample
+        It takes those of many columns that are not zero in at least half of the rows, or most often not zero. Sample
         weights do not matter: the noise of a row is the same.
         """
         source = _source(data)
