@@ -71,9 +71,9 @@ class BatchNMF(NMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW), as in ``OnlineNMF``. Huber's delta, if not given, is a tenth of the data's mean.
     init : {"kmeans++", "uniform", "samples", "nndsvda"}, array (K, F) or fitted model, default "kmeans++"
-        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
-        ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
-        Other solvers begin with an online pass over up to 5,000 samples, unless they are given a dictionary.
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. Zeros
+        in it stay zeros under multiplicative updates, which never leave them. Other solvers begin with an online pass
+        over up to 5,000 samples from there. A fitted ``OnlineNMF`` gives its components, and needs no such pass.
     n_init : int, default 1
         Starts, drawn by ``random_state``: ``fit`` learns from each and keeps the model with the lowest ``loss(X)``.
     fixed : array (J, F) or None, default None
@@ -284,7 +284,7 @@ class BatchNMF(NMF):
             if solver == "surrogate":
                 updates = SurrogateUpdates(inside, shown, box, C, updates)
             shown = Samples(shown.completed(), None, shown.sample_weight)
-        if solver != "multiplicative" and isinstance(init, str) and C.fixed < self.n_components:
+        if solver != "multiplicative" and not isinstance(self.init, NMF) and C.fixed < self.n_components:
             return updates, self._learnt_online(X, features, rng), raised
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.includes_zero
         first = initial_dictionary(init, shown, K, rng, ratios, fixed)
