@@ -42,7 +42,7 @@ class L1(Separable, name="l1"):
 
         A share of the sample's mean is added, for the coefficients a millionth. They fit as many entries exactly as
         they are many, and samples in the cone of the components altogether: with next to nothing in its place, these
-        would hold the components where they are (docs/divergences.md).
+        would hold the components where they are (divergences.md).
         """
         r = Y - X
         size = xp.abs(r)

@@ -174,7 +174,7 @@ class OnlineNMF(NMF):
         After ``fit`` of a pipe: the lines (of arrays, the rows) from the first one on that a producer need not send
         again; blank and skipped ones count, the one that names the columns does not.
     guarantee_ : str
-        What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
+        What a theorem (theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` gives the precise one.

@@ -111,7 +111,7 @@ class EM(Accumulating, name="em"):
     floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
     makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
     biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
-    dictionary still changes. ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the
+    dictionary still changes. ``certified`` is a number of samples after which Theorem B of theory.md covers the
     run: from there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
     """
 

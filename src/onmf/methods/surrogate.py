@@ -7,7 +7,7 @@ over samples, the model of feature f has the sufficient statistics
 
 averaged with weights rho that fall like a power of the samples seen. The K weights of the feature then minimise
 w A_f w' / 2 - b_f w' over w >= low_f by a few sweeps. Where the curvature is one number a sample (squared l2, l2) one A
-serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. docs/theory.md
+serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. theory.md
 has a theorem, with ``certified``.
 
 Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one correlation matrix for all features:
@@ -59,7 +59,7 @@ class Surrogate(AveragingMethod, name="surrogate"):
     beyond, their diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in
     ``max_iter`` steps at most (None: what suits the divergence).
 
-    ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the run, such as 20,000: from
+    ``certified`` is a number of samples after which Theorem B of theory.md covers the run, such as 20,000: from
     there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
     """
 
