@@ -402,7 +402,8 @@ def test_a_scheduler_that_dies_is_one_sentence(folder: Path) -> None:
             lines = run.stderr.read().splitlines()
     assert run.returncode == 2
     assert lines[-1].startswith("onmf: the connection to Dask's scheduler was lost")
-    assert all("Z " in line for line in lines[:-1])  # figures of the run, and neither a log of Dask's nor a traceback
+    told = [line for line in lines[:-1] if not line.startswith("Learning K = 3")]
+    assert all("Z " in line for line in told)  # figures of the run, and neither a log of Dask's nor a traceback
 
 
 def test_a_cluster_of_this_machine_is_started_for_the_command(

@@ -519,10 +519,10 @@ def test_a_shell_without_arguments_gets_the_help_and_its_help_has_examples(run_m
 
 def test_python_m_onmf_is_the_same_program() -> None:
     environment = os.environ | {"COLUMNS": "200"}
-    called = [sys.executable, "-m", "onmf", "nonsense"]
+    called = [sys.executable, "-m", "onmf", "xyzzy"]
     done = subprocess.run(called, capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "onmf: No such command 'nonsense'. See onmf --help.\n"
+    assert done.stderr == "onmf: No such command 'xyzzy'. See onmf --help.\n"
 
 
 def test_a_name_that_is_unknown_stays_a_value_error_that_can_be_pickled() -> None:

@@ -379,7 +379,7 @@ def test_every_number_of_a_table_is_read_to_the_bit(
     "X",
     [
         np.zeros(3),
-        np.zeros((2, 2, 2)),
+        np.zeros((2, 2, 2, 2)),
         np.float64(1.0),
         np.zeros((0, 3)),
         np.zeros((3, 0)),

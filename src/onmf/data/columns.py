@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from onmf._support.arrays import Array, Mask
 from onmf.data.base import SourceError
@@ -108,10 +107,9 @@ class Genes:
         lacking = places < 0
         if not lacking.any():
             return X[:, places]
-        if scipy.sparse.issparse(X):
-            picks = (np.ones((~lacking).sum(), X.dtype), (places[~lacking], np.flatnonzero(~lacking)))
-            return (X.tocsr() @ scipy.sparse.csr_matrix(picks, shape=(X.shape[1], len(places)))).tocsr()
-        return np.where(lacking, 0, X[:, places]).astype(X.dtype, copy=False)
+        if isinstance(X, np.ndarray):
+            return np.where(lacking, 0, X[:, places]).astype(X.dtype, copy=False)
+        return X[:, np.maximum(places, 0)].multiply(~lacking).tocsr()
 
 
 def bad_weights(weights: Any) -> Mask:

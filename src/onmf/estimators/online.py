@@ -303,7 +303,7 @@ class OnlineNMF(NMF):
         if begun is not None:
             forget = keep is not None and keep.forget_removed
             begun = _resumed(recipe, begun, same_data, source, features, forget)
-        else:
+        elif self.n_components > features.number:
             warn_of_too_many(self.n_components, features.number, vars(self))
         before, learned, raised = self._learned, begun, 0
         if same_data:
