@@ -44,13 +44,7 @@ class Registered(ABC):
 
     @classmethod
     def names(cls) -> list[str]:
-        """Return all names in alphabetical order, without aliases.
-
-        Returns
-        -------
-        list of str
-            The names.
-        """
+        """Return all names in alphabetical order, without aliases."""
         return sorted({each.name for each in cls._classes.values()})
 
     @classmethod
@@ -68,18 +62,7 @@ class Registered(ABC):
 
     @classmethod
     def get(cls, meant: Self | str) -> Self:
-        """Return the instance meant by an object, a name or ``"name:parameters"``.
-
-        Parameters
-        ----------
-        meant : object or str
-            What an estimator's parameter takes.
-
-        Returns
-        -------
-        object
-            The instance.
-        """
+        """Return the instance meant by an object, a name or ``"name:parameters"``."""
         if isinstance(meant, cls):
             return meant
         if isinstance(meant, type) and issubclass(meant, cls):
