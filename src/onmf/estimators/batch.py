@@ -206,8 +206,7 @@ class BatchNMF(NMF):
         X, features = self._validated(X, reset=True)
         self._warn_if_nothing_is_missing(X, weights, stacklevel=3)
         X = self._as_samples(X, features, sample_weight, weights)
-        if self.n_components > features.number:
-            warn_of_too_many(self.n_components, features.number, vars(self))
+        warn_of_too_many(self.n_components, features.number, vars(self))
         divergence = divergences.get(self.divergence)
         units = Units.of_first_batch(X, checked_clip(self.clip), rescale=divergence.degree is not None)
         divergence = divergence.for_data(units.mean, X.shape[1])

@@ -37,7 +37,7 @@ class UnsolvedWarning(ConvergenceWarning):
 def warn_of_too_many(K: int, F: int, settings: Mapping[str, Any]) -> None:
     """Warn of more components than features, unless a penalty or a bound keeps them small, or some are given."""
     bound = settings.get("coefficients", "nonnegative") != "nonnegative" or settings.get("fixed") is not None
-    if not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
+    if K > F and not bound and not any(settings.get(penalty) for penalty in vars(NO_PENALTIES)):
         warnings.warn(
             f"Rank {K} is more than the data have features ({F}), and one component for each fits anything; try "
             f"ranks up to {F} (n_components).",
