@@ -26,7 +26,8 @@ def test_the_page_is_what_the_records_make(tmp_path: Path, monkeypatch: pytest.M
     for chart in ("panels", "gallery"):
         monkeypatch.setattr(charts, chart, lambda *_: plots.new_figure(1, 1))
     page.write(tmp_path)
-    assert (tmp_path / "reproduction.md").read_text() == (ROOT / "docs" / "reproduction.md").read_text(), (
+    place = "evidence/reproduction.md"
+    assert (tmp_path / place).read_text() == (ROOT / "docs" / place).read_text(), (
         "run python -m benchmarks.reproduction_page"
     )
     pictures = {path.name for path in (tmp_path / "images").iterdir()}
