@@ -98,7 +98,7 @@ def index() -> str:
 
 def commands() -> str:
     """The help of every command, as it is printed."""
-    listed = re.findall(r"^[│|]? ?(\w+) {2,}", said("--help").split("Commands")[1], re.MULTILINE)
+    listed = [getattr(each.callback, "__name__", "") for each in app.registered_commands]
     parts = [f"## onmf {name}\n\n```\n{said(name, '--help')}\n```\n" for name in listed]
     return "# Command line\n\n```\n" + said("--help") + "\n```\n\n" + "\n".join(parts)
 

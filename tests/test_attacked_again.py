@@ -164,8 +164,8 @@ def test_hdf5_that_was_never_finished_says_so(tmp_path: Path, caplog: pytest.Log
     for name in ("some", "none", "all"):
         open_source(f"{tmp_path / 'x.h5'}?name={name}")
     some, none = (record.getMessage() for record in caplog.records)
-    assert "(some): 2 of 4 chunks are not there and are read as 0.0" in some
-    assert "(none): 1 of 1 chunks are not there" in none
+    assert "(some): 2 of 4 chunks are missing and are read as 0.0" in some
+    assert "(none): 1 of 1 chunks are missing" in none
     assert some.endswith("it was never finished: write it again.")
 
 

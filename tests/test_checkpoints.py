@@ -791,8 +791,8 @@ def test_what_cannot_be_resumed_says_so(tmp_path: Path, command: Callable[..., t
             "--shuffle-buffer mixes the lines of a pipe",
         ),
         ([*base, "--forget-removed"], "--forget-removed is about the files of the run that --resume continues"),
-        ([*base, "--checkpoint", tmp_path / "absent" / "run"], "absent does not exist"),
-        ([*base, "--checkpoint", tmp_path / "run"], "holds a run that was begun before"),
+        ([*base, "--checkpoint", tmp_path / "absent" / "run"], "there is no folder"),
+        ([*base, "--checkpoint", tmp_path / "run"], "holds an earlier run"),
         (
             [*base, "--checkpoint", tmp_path / "run", "--resume"],
             "batch_size None, not 20, max_passes 1, not 8)",

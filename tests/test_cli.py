@@ -252,11 +252,10 @@ def test_the_help_of_every_command_shows_an_example(command: str) -> None:
     assert re.search(rf"Examples?:\s+onmf {command} ", invoke(command, "--help"))
 
 
-def test_the_help_names_every_command_divergence_method_start_and_scheme() -> None:
+def test_the_help_names_every_command_divergence_method_and_start() -> None:
     assert all(command in invoke("--help") for command in ("fit", "transform", "info", "rank", "demo"))
     said = invoke("fit", "--help")
-    schemes = [scheme.name for scheme in onmf.data.schemes()]
-    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names(), *schemes))
+    assert all(name in said for name in (*onmf.divergences.names(), *INITS, *onmf.methods.names()))
 
 
 def test_version() -> None:
@@ -315,7 +314,7 @@ def trouble(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 FIT = ["fit", "x.npy", "-k", "3", "--out", "new"]
 TRANSFORM = ["transform", "model.safetensors", "x.npy", "--out", "new.npy"]
 ERRORS: dict[str, tuple[list[str], str]] = {
-    "missing data": (["fit", "absent.npy", "--out", "new"], "absent.npy does not exist"),
+    "missing data": (["fit", "absent.npy", "--out", "new"], "no such file or folder: absent.npy"),
     "directory as data": (["fit", "directory", "--out", "new"], "directory is a directory"),
     "unknown suffix": (
         ["fit", "x.dat", "--out", "new"],
@@ -374,7 +373,10 @@ ERRORS: dict[str, tuple[list[str], str]] = {
     "empty csv": (["fit", "empty.csv", "--out", "new"], "empty.csv is empty"),
     "empty npy": (["fit", "empty.npy", "--out", "new"], "empty.npy cannot be read as an array of numbers"),
     "vector": (["fit", "vector.npy", "--out", "new"], "2-D array"),
-    "output in no directory": (["fit", "x.npy", "--out", "absent/new"], "cannot write absent/new: absent does not"),
+    "output in no directory": (
+        ["fit", "x.npy", "--out", "absent/new"],
+        "cannot write absent/new: there is no folder absent",
+    ),
     "output is a directory": (["fit", "x.npy", "--out", "directory"], "it is a directory"),
     "output in no place for files": (["fit", "x.npy", "-k", "3", "--out", "/proc/new"], "cannot write /proc/new"),
     "zero components": (["fit", "x.npy", "-k", "0", "--out", "new"], "--components"),
@@ -389,8 +391,8 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         [*TRANSFORM[:4], "h.xlsx"],
         "cannot write coefficients to h.xlsx: use .csv, .h5ad, .jsonl, .npy",
     ),
-    "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "absent does not exist"),
-    "missing model": (["info", "absent.safetensors"], "there is no model file absent.safetensors"),
+    "transform to no directory": ([*TRANSFORM[:4], "absent/h.npy"], "there is no folder absent"),
+    "missing model": (["info", "absent.safetensors"], "no such file: absent.safetensors"),
     "random bytes as model": (["info", "random.safetensors"], "random.safetensors is damaged, or not a model of onmf"),
     "empty model": (["info", "empty.safetensors"], "empty.safetensors is damaged, or not a model of onmf"),
     "truncated model": (["info", "cut.safetensors"], "cut.safetensors is damaged, or not a model of onmf"),
@@ -404,7 +406,7 @@ ERRORS: dict[str, tuple[list[str], str]] = {
         "--every says how often to save a checkpoint; name",
     ),
     "checkpoint in place of the model": ([*FIT, "--checkpoint", "new"], "give them different names"),
-    "demo to no directory": (["demo", "--out", "absent/demo.png"], "absent does not exist"),
+    "demo to no directory": (["demo", "--out", "absent/demo.png"], "there is no folder absent"),
 }
 
 
@@ -472,7 +474,7 @@ def test_main_succeeds_with_exit_status_0(folder: Path, run_main: Run) -> None:
         (["--l1-dictionary", "0.1"], "l1_dictionary"),
         (["--clip", "2", "1"], "clip"),
         (["--every", "5m"], "name it with --checkpoint FILE"),
-        (["--checkpoint", "{folder}/model.safetensors"], "holds a run that was begun before"),
+        (["--checkpoint", "{folder}/model.safetensors"], "holds an earlier run"),
         (["--fixed", "{folder}/model.safetensors", "-k", "2"], "fixed"),
         (["--from", "{folder}/model.safetensors", "-k", "4"], "n_components cannot be changed"),
         (["--from", "{folder}/model.safetensors", "--init", "samples"], "--init begins a dictionary"),

@@ -191,7 +191,7 @@ def test_files_are_read_by_the_workers_and_one_that_vanishes_is_named_or_skipped
     whole = quick().fit(data)
     require_same_learning(whole, quick_here(data))
     (tmp_path / "6.npy").unlink()
-    with pytest.raises(SourceError, match=r"^Partition 6 \(6\.npy\): .*6\.npy does not exist"):
+    with pytest.raises(SourceError, match=r"^Partition 6 \(6\.npy\): no such file or folder: .*6\.npy"):
         quick().fit(data)
     model = quick(on_error="skip", max_passes=1).fit(data)
     assert (model.n_skipped_, model.n_samples_seen_) == (1, len(X) - ROWS)
@@ -430,7 +430,7 @@ def test_a_cluster_of_this_machine_is_started_for_the_command(
             "to a folder that ends in .parquet or .zarr",
         ),
         (["transform", "m0", "x.npy", "--out", "x.npy.zarr", "--dask", "local"], "exists already"),
-        (["transform", "m0", "x.npy", "--out", "no/h.zarr", "--dask", "local"], "no does not exist"),
+        (["transform", "m0", "x.npy", "--out", "no/h.zarr", "--dask", "local"], "there is no folder no"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_status_2(

@@ -18,12 +18,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import onmf
 from onmf import OnlineNMF, coefficients, divergences
 from onmf import data as streams
+from onmf.cli import PANELS
 from onmf.cli import main as cli
 from onmf.cli import options as cli_options
+from onmf.cli.formats import OPTIONS
 from onmf.cli.terminal import print_json
 from onmf.data import registry as sources
 from onmf.divergences import Divergence
@@ -161,7 +164,7 @@ def test_convert_writes_coefficients_of_data_too(here: Path, run_main: Run) -> N
         (["unnamed", "W.npy", "--data", "x.npy", "--coefficients", "-"], "--coefficients is the name of a file"),
         (["unnamed", "-", "--json"], "give OUT the name of a file"),
         (["nothing", "W.npy"], "nothing"),
-        (["unnamed", "no/W.npy"], "no does not exist"),
+        (["unnamed", "no/W.npy"], "there is no folder no"),
     ],
 )
 def test_convert_refuses_what_it_cannot_do_and_writes_nothing(
@@ -404,7 +407,7 @@ def test_errors_of_a_module_are_one_sentence_with_its_line(code: str, words: str
 
 
 def test_a_module_that_is_not_there_is_missed(here: Path, run_main: Run) -> None:
-    message = "--module no.py: there is no such file; give a Python file, as in my_losses.py."
+    message = "--module no.py: no such file; name a Python file, such as my_losses.py."
     assert refused(run_main, "info", "unnamed", "--module", "no.py") == message
 
 
@@ -412,7 +415,7 @@ def test_a_module_that_the_environment_names_is_missed_by_that_name(
     here: Path, run_main: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONMF_MODULE", "no.py")
-    message = "ONMF_MODULE=no.py: there is no such file; give a Python file, as in my_losses.py."
+    message = "ONMF_MODULE=no.py: no such file; name a Python file, such as my_losses.py."
     assert refused(run_main, "info", "unnamed") == message
 
 
@@ -511,10 +514,29 @@ def test_a_shell_without_arguments_gets_the_help_and_its_help_has_examples(run_m
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     assert status == 2
     assert all(re.search(rf"^\W+{name} ", output, re.MULTILINE) for name in commands)
-    assert list(commands)[:-1] == sorted(list(commands)[:-1])  # groups stand last
+    places = [(PANELS.index(command.rich_help_panel), name) for name, command in commands.items()]
+    assert places == sorted(places)
     for name, command in commands.items():
-        for each in getattr(command, "commands", {"": command}).values():
-            assert re.match(rf"Examples?:\n\n`(\w+ \| )?onmf {name}", each.epilog or ""), name
+        assert re.match(rf"Examples?:\n\n`(\w+ \| )?onmf {name}", command.epilog or ""), name
+        assert len(command.epilog.split("\n\n")) <= 1 + 5
+
+
+@pytest.mark.parametrize("width", ["80", "100"])
+def test_the_help_names_arguments_and_values_and_explains_formats_in_one_place(width: str) -> None:
+    runner = CliRunner()
+    for each in ("", *typer.main.get_command(cli.app).commands):  # type: ignore[attr-defined]
+        said = runner.invoke(cli.app, [*filter(None, [each]), "--help"], env={"COLUMNS": width}).stdout
+        assert not re.search(r"<(bool|list|int|float)|\{", said), each
+        assert "max_df" not in said  # an option of a format
+        assert max(map(len, said.splitlines())) <= int(width)
+
+
+def test_formats_explains_every_scheme_and_option_of_data() -> None:
+    said = CliRunner().invoke(cli.app, ["formats"], env={"COLUMNS": "100"}).stdout
+    ours = [each for each in streams.schemes() if each.opener.__module__.startswith("onmf.")]
+    assert all(re.search(rf"^{re.escape(each.name)} ", said, re.MULTILINE) for each in ours)
+    assert {option for each in ours for option in each.options} == set(OPTIONS)
+    assert all(re.search(rf"^{name} ", said, re.MULTILINE) for name in OPTIONS)
 
 
 def test_python_m_onmf_is_the_same_program() -> None:

@@ -183,7 +183,7 @@ def test_the_result_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"n_components": 1}, "one component alone has no others to be told from"),
+        ({"n_components": 1}, "consensus compares components with each other"),
         ({"n_components": 0}, "n_components must be a whole number of at least 1"),
         ({"seeds": 1}, "seeds must be a whole number of at least 2"),
         ({"threshold": 0}, "threshold is a distance between components of length 1, above 0; got 0"),

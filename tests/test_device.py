@@ -513,7 +513,7 @@ def test_a_tensor_with_other_features_raises_an_error(device: str) -> None:
     ("settings", "sentence"),
     [
         ({"method": "paper"}, "method 'paper' runs on the processor only; leave device out"),
-        ({"divergence": "l2"}, "l2 is no sum over entries"),
+        ({"divergence": "l2"}, "l2 is not a sum over entries"),
         ({"coefficients": "simplex"}, "coefficients on the simplex are found by the processor only"),
         ({"reservoir": 100}, "a reservoir is kept on the processor only"),
         ({"device": "tpu"}, "device must be None, 'auto', 'cpu', 'cuda' or 'cuda:NUMBER', got 'tpu'"),

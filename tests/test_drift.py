@@ -100,7 +100,7 @@ def test_a_loss_that_falls_markedly_is_a_change_and_told_once(
         found = alarms(divergence, batches)
     assert len(found) == 1
     assert 60 <= found[0] < 60 + 8
-    assert "new ones are fitted far better than those before (change 1)" in caplog.text
+    assert "the model fits new ones far better than earlier ones (change 1)" in caplog.text
 
 
 def test_drift_and_changes_are_attributes_that_a_file_keeps_and_a_loaded_model_tells_callbacks(tmp_path: Path) -> None:

@@ -358,7 +358,7 @@ def test_their_features_are_those_of_the_data_by_name(notes: Path) -> None:
     np.testing.assert_array_equal(aligned(FIXED, names, names[::-1]), FIXED[:, ::-1])
     np.testing.assert_array_equal(aligned(FIXED, None, names), FIXED)
     for other in ("extra", "f0"):
-        with pytest.raises(ValueError, match=r"feature .* that the .* have not; read both with the same columns"):
+        with pytest.raises(ValueError, match=r"feature .* that the .* lack; read both with the same columns"):
             aligned(FIXED, names, [*names[1:], other] if other != "f0" else names[1:])
 
 

@@ -250,7 +250,7 @@ def test_an_h5ad_with_fewer_genes_than_columns_is_refused_when_it_is_opened(tmp_
 def test_cells_stored_by_columns_are_read_whole_which_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_h5ad(tmp_path / "x.h5ad", scipy.sparse.csc_matrix(X))
     source = open_source(path)
-    assert "is stored by columns, so that it is read into memory as a whole" in caplog.text
+    assert "is stored by columns, so it is read into memory whole" in caplog.text
     assert source.feature_names == [f"g{k}" for k in range(F)]
     assert np.array_equal(np.concatenate([batch.toarray() for _, batch in source.batches(7)]), X)
 

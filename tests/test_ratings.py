@@ -106,12 +106,12 @@ def test_of_repeated_ratings_the_last_one_counts_and_empty_ones_are_not_known(
     ("text", "options", "words"),
     [
         ("who,film,stars\na,x,1\n", "?user=who&item=film", "user=, item= and value=, all three"),
-        ("who,film,stars\na,x,1\n", f"{OPTIONS}&drop=who", "without drop=, index= and weight="),
+        ("who,film,stars\na,x,1\n", f"{OPTIONS}&drop=who", "none of drop=, index= and weight="),
         ("who,film,stars\na,x,1\n", "?user=who&item=movie&value=stars", "no column 'movie'; its columns are who, film"),
         ("who,film,stars\na,x,good\n", OPTIONS, "'good' is not a number at row a"),
         ("who,film,stars\na,x\n", OPTIONS, "has 2 values, the header has 3"),
-        ("who,film,stars\na,x,\n", OPTIONS, "no rating that is known"),
-        ("who,film,stars\na,x,inf\n", OPTIONS, "no rating that is known, or one beyond 1e+100"),
+        ("who,film,stars\na,x,\n", OPTIONS, "no known rating"),
+        ("who,film,stars\na,x,inf\n", OPTIONS, "no known rating, or one larger than 1e+100"),
         ("who,film,stars\na,x,1\n" * 2000, f"{OPTIONS}&memory=90kB", "takes"),
     ],
 )

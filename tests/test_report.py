@@ -549,7 +549,7 @@ def test_a_table_becomes_a_report_in_two_commands(tmp_path: Path, monkeypatch: p
     ("arguments", "words"),
     [
         (["m.safetensors", "-o", "m.safetensors"], "is an input"),
-        (["m.safetensors", "-o", "nowhere/r.html"], "does not exist"),
+        (["m.safetensors", "-o", "nowhere/r.html"], "there is no folder nowhere"),
         (["m.safetensors", "other.csv"], "sales"),
         (["nothing.safetensors"], "nothing.safetensors"),
     ],

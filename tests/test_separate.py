@@ -207,11 +207,11 @@ def test_faint_ends_and_silence_do_not_warn(model: OnlineNMF) -> None:
     ("given", "message"),
     [
         ({"groups": [[0], [0, 1]]}, "component 0 is named twice"),
-        ({"groups": [[7]]}, r"the group \[7\] is no list of components, which are counted from 0 to 6"),
+        ({"groups": [[7]]}, r"the group \[7\] is not a list of components, counted from 0 to 6"),
         ({"groups": [[-1]]}, "counted from 0 to 6"),
-        ({"groups": [[]]}, "is no list of components"),
-        ({"groups": [3]}, "is no list of components"),
-        ({"groups": ["ab"]}, "is no list of components"),
+        ({"groups": [[]]}, "is not a list of components"),
+        ({"groups": [3]}, "is not a list of components"),
+        ({"groups": ["ab"]}, "is not a list of components"),
         ({"groups": "auto"}, "groups must be lists of components"),
         (
             {"rate": 44100},
@@ -349,7 +349,7 @@ def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_pat
     ("arguments", "message"),
     [
         ("m fast.wav -o parts", "the sound has 16000 samples per second, but the model was learnt at 8000"),
-        ("m nowhere.wav -o parts", "there is no recording nowhere.wav"),
+        ("m nowhere.wav -o parts", "no such file: nowhere.wav"),
         ("m m -o parts", "m cannot be read as sound"),
         ("m empty.wav -o parts", "empty.wav has no samples"),
         ("m cut.flac -o parts", "cut.flac"),
@@ -357,7 +357,7 @@ def test_a_recording_shorter_than_a_window_is_separated_too(place: Path, tmp_pat
         ("m song.wav -o parts --group 1;2", "--group 1;2: write components between commas"),
         ("m song.wav -o parts --group 0 --group 0", "component 0 is named twice"),
         ("m song.wav -o song.wav", "song.wav is a file; give --out the name of a folder"),
-        ("m song.wav -o no/parts", "cannot write no/parts: no does not exist"),
+        ("m song.wav -o no/parts", "cannot write no/parts: there is no folder no"),
         ("m full/part-03.wav -o full", "full/part-03.wav is an input"),
         ("m song.wav -o stale", "stale holds part-99.wav of another separation; give --out another folder"),
         ("m song.wav -o stale --group 0", "stale holds part-99.wav of another separation"),

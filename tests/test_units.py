@@ -52,7 +52,10 @@ def inside_of(units: Units, X: Any, divergence: Divergence) -> tuple[Any, int]:
         (np.nan, "NaN in the data at row 3, column 2 .*fill or drop it, or learn from the rest with missing='nan'"),
         (np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
         (-np.inf, "Infinity .*at row 3, column 2 .*remove it first"),
-        (-0.25, "Negative values in data, the first -0.25, at row 3, column 2 .*shift or clip them first"),
+        (
+            -0.25,
+            "Negative values in data, the first -0.25, at row 3, column 2 .*z-scores, give the counts instead",
+        ),
     ],
 )
 def test_the_first_bad_entry_is_named_by_row_and_column(layout, dtype: type, value: float, message: str) -> None:

@@ -25,9 +25,10 @@ Dask: TypeAlias = Annotated[
     typer.Option(
         "--dask",
         metavar="ADDRESS",
-        help="Run on Dask: the address of a scheduler, such as tcp://10.0.0.1:8786, or local, for a cluster of this "
-        "machine's processors. Workers read the files themselves, under the same names. Use a cluster that you trust: "
-        "its members can run code here, and you there.",
+        help="Run on Dask: the address of a scheduler, such as tcp://10.0.0.1:8786, or local for this machine's "
+        "processors. Workers read the files themselves, under the same names. Use a cluster that you trust: it can run "
+        "code here, and you can run code there.",
+        rich_help_panel="Machines",
         show_default=False,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import onmf
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import AsJson, Data, Jobs, Module, Resume, RunsCheckpoint, with_settings
 from onmf.cli.output import OutputTarget, require_drawable, require_writable, save_plot
 from onmf.cli.progress import fits_watched
@@ -19,22 +19,22 @@ SETTINGS = (
     *("n_components", "divergence", "method", "max_passes", "missing", "implicit", "random_state"),
     *("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"),
 )
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf consensus cells.h5ad -k 10 --out programmes.safetensors`\n\n"
-    "`onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --jobs 8 --checkpoint runs --plot runs.png --out m`\n\n"
-    "`onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --checkpoint runs --resume --out m`"
+
+
+@command(
+    "Learn",
+    "onmf consensus cells.h5ad -k 10 --out programmes.safetensors",
+    "onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --jobs 8 --checkpoint runs --plot runs.png --out m",
+    "onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --checkpoint runs --resume --out m",
 )
-
-
-@app.command(epilog=EXAMPLES)
 @with_settings(*SETTINGS, max_passes=20, n_components=10)
 def consensus(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
-    runs: Annotated[int, typer.Option(min=2, help="Runs, each with another start.")] = 10,
+    runs: Annotated[int, typer.Option(min=2, help="Number of runs, each with its own start.")] = 10,
     threshold: Annotated[
-        float, typer.Option(help="Leave out components at a larger mean distance to the nearest ones; 2 keeps all.")
+        float,
+        typer.Option(help="Drop components at a larger mean distance from their neighbours; 2 keeps all."),
     ] = 0.5,
     jobs: Jobs = 1,
     checkpoint: RunsCheckpoint = None,
@@ -46,9 +46,9 @@ def consensus(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Learn several times, keep the components that the runs agree on, and write them as a model.
+    """Learn several times and keep the components that the runs agree on.
 
-    DATA are read once per run and pass.
+    Reads DATA once per run and pass.
     """
     place, path = OutputTarget(out, as_json), path_of(data)
     place.require_writable(path, checkpoint)

@@ -12,7 +12,7 @@ import typer
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module, SafeCsv
 from onmf.cli.output import OutputTarget
 from onmf.cli.progress import announce, watched
@@ -23,30 +23,29 @@ from onmf.insight.features import column_names
 
 SUFFIXES = [suffix for suffix in outputs.suffixes() if suffix != ".h5ad"]  # which holds cells, not a dictionary
 OUT_HELP = (
-    f"The file to write W to: {', '.join(SUFFIXES)}; - writes CSV to standard output. One row per component, one "
-    "column per feature, with their names except in .npy; text has all digits of each number."
+    f"The file for W: {', '.join(SUFFIXES)}; - writes CSV to standard output. It has one row per component and one "
+    "column per feature, with their names except in .npy. Text has all digits of each number."
 )
-H_HELP = f"The file for the coefficients H of --data, as `onmf transform` writes them: {', '.join(outputs.suffixes())}."
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf convert topics.safetensors W.csv`\n\n"
-    "`onmf convert topics.safetensors W.npy`\n\n"
-    "`onmf convert topics.safetensors W.parquet --data counts.npz --coefficients H.parquet`"
-)
+H_HELP = f"The file for the coefficients H of --data: {', '.join(outputs.suffixes())}."
 
 
-@app.command(epilog=EXAMPLES)
+@command(
+    "Apply a model",
+    "onmf convert topics.safetensors W.csv",
+    "onmf convert topics.safetensors W.npy",
+    "onmf convert topics.safetensors W.parquet --data counts.npz --coefficients H.parquet",
+)
 def convert(
     context: typer.Context,
     model: Model,
     out: Annotated[Path, typer.Argument(help=OUT_HELP, show_default=False)],
-    data: Annotated[str | None, typer.Option(help=f"With --coefficients: {DATA_HELP}", show_default=False)] = None,
+    data: Annotated[str | None, typer.Option(help=DATA_HELP, metavar="DATA", show_default=False)] = None,
     coefficients: Annotated[Path | None, typer.Option(help=H_HELP, show_default=False)] = None,
     module: Module = None,
     safe_csv: SafeCsv = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the dictionary W of a model, and with --data the coefficients H, for other programs."""
+    """Write the components W of a model for other programs; with --data, the coefficients H too."""
     place = OutputTarget(out, as_json, "OUT", safe_csv)
     H_place = None if coefficients is None else OutputTarget(coefficients, option="--coefficients", safe_csv=safe_csv)
     kind = place.kind("a dictionary", SUFFIXES, model)

@@ -16,9 +16,9 @@ import typer
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.cluster import Dask, running_on
-from onmf.cli.options import AsJson, Data, Module, aligned_fixed_components, given_settings, with_settings
+from onmf.cli.options import CHECKPOINTS, AsJson, Data, Module, aligned_fixed_components, given_settings, with_settings
 from onmf.cli.output import OutputTarget, require_writable
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
@@ -29,32 +29,16 @@ from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
 
 TEXTS_SHUFFLED = 10_000  # some ten megabytes
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf fit counts.npz -k 20 --out topics.safetensors`\n\n"
-    "`onmf fit spectra.npy -k 12 --divergence is --no-shuffle --reservoir 500 --out music.safetensors`\n\n"
-    "`onmf fit pixels.csv --divergence huber --passes 5 --seed 0 --out parts.safetensors`\n\n"
-    "`onmf fit pixels.npy -k 3 --coefficients simplex --out materials.safetensors`\n\n"
-    "`onmf fit huge.parquet --checkpoint run.safetensors --every 5m --resume --out model.safetensors`\n\n"
-    "`sensors | onmf fit 'csv:-?index=time' -k 8 --on-error skip --out plant.safetensors`\n\n"
-    "`onmf fit days.parquet --log-every 5m --log-json run.jsonl --metrics 9100 --out model.safetensors`\n\n"
-    "`onmf fit 'news.jsonl?field=body&stop=english&max_df=0.5' -k 20 --out news.safetensors`\n\n"
-    "`onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors`\n\n"
-    "`onmf fit 'ratings.csv?user=userId&item=movieId&value=rating' -k 20 --divergence squared_l2 --out tastes`\n\n"
-    "`onmf fit 'households.parquet?weight=count' -k 8 --out households.safetensors`\n\n"
-    "`onmf fit 'audio:song.flac?window=2048&hop=512' -k 12 --divergence is --out song.safetensors`\n\n"
-    "`onmf fit november.parquet --from october.safetensors --out november.safetensors`\n\n"
-    "`onmf fit mixture.flac -k 40 --divergence is --fixed piano.safetensors --out both.safetensors`\n\n"
-    "`onmf fit mixture.flac -k 10 --divergence is --fixed piano.safetensors --fixed voice.safetensors --out both`\n\n"
-    "`onmf fit spectra.npy --method paper --l2-coefficients 0.001 --out theorem.safetensors`\n\n"
-    "`onmf fit pixels.npy --module my_losses.py --divergence my_loss:2 --out mine.safetensors`\n\n"
-    "`onmf fit parquet:counts --dask tcp://10.0.0.1:8786 --checkpoint run.safetensors --out model.safetensors`\n\n"
-    "`onmf fit cells.h5ad -k 30 --device cuda --out programmes.safetensors`\n\n"
-    "`onmf fit counts.npz --seed 0 --out topics.safetensors --json | jq .loss`"
+
+
+@command(
+    "Learn",
+    "onmf fit counts.npz -k 20 --out topics.safetensors",
+    "onmf fit 'news.jsonl?field=body&stop=english' -k 20 --out news.safetensors",
+    "onmf fit song.flac -k 12 --divergence is --passes 5 --out song.safetensors",
+    "onmf fit survey.csv --missing nan -k 5 --divergence squared_l2 --out answers.safetensors",
+    "sensors | onmf fit 'csv:-?index=time' -k 8 --checkpoint run --resume --out plant.safetensors",
 )
-
-
-@app.command(epilog=EXAMPLES)
 @with_settings(*(each.name for each in ONLINE if each.help))
 def fit(
     context: typer.Context,
@@ -66,27 +50,51 @@ def fit(
         int | None,
         typer.Option(
             min=0,
-            help="If rows cannot be read in any order: draw each batch at random from a buffer of this many samples.",
+            help="For data that come in order: draw each batch at random from a buffer of this many samples.",
+            rich_help_panel="Data",
             show_default="10000 of texts in files, else 0",
         ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Save the state of the run to this file, for --resume after a crash.")
+        Path | None,
+        typer.Option(
+            help="Save the state of the run to this file, for --resume after a crash.", rich_help_panel=CHECKPOINTS
+        ),
     ] = None,
     every: Annotated[
-        str | None, typer.Option(help="How often to save the checkpoint, e.g. 300ms, 30s, 5m, 1h.", show_default="30s")
+        str | None,
+        typer.Option(
+            help="How often to save the checkpoint: 300ms, 30s, 5m, 1h.",
+            metavar="TIME",
+            show_default="30s",
+            rich_help_panel=CHECKPOINTS,
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint if there is one.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Resume from the checkpoint if there is one.", rich_help_panel=CHECKPOINTS),
+    ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="With --resume: check all data of the pass so far, not only its last batch."),
+        typer.Option(
+            "--verify",
+            help="With --resume, check all data of the pass so far, not only its last batch.",
+            rich_help_panel=CHECKPOINTS,
+        ),
     ] = False,
     forget_removed: Annotated[
-        bool, typer.Option("--forget-removed", help="With --resume: files that were learnt from may be gone.")
+        bool,
+        typer.Option(
+            "--forget-removed",
+            help="With --resume, allow that files the run has learnt from are gone.",
+            rich_help_panel=CHECKPOINTS,
+        ),
     ] = False,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Continue training this model, with its settings, on new DATA."),
+        typer.Option(
+            "--from", help="Continue training this model, with its settings, on new DATA.", rich_help_panel="Model"
+        ),
     ] = None,
     dask: Dask = None,
     module: Module = None,
@@ -96,19 +104,14 @@ def fit(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Learn a dictionary from DATA and write it to a model file.
-
-    In texts the 10,000 most frequent words are counted; with 100 texts or more, only words that are in at least two.
-    After the question mark, words=5000 keeps 5,000 words, stop=english leaves out the commonest English words, min_df=5
-    those in fewer than five texts and max_df=0.5 those in more than half of them.
-    """
+    """Learn components from DATA and write them to a model file."""
     place, path = OutputTarget(out, as_json), path_of(data)
     rewinds, fixed = not is_pipe(path), settings.pop("fixed") or []
     place.require_writable(path, *fixed)
     if settings["shards"] is not None and dask is None:
         fail("--shards says how data are learnt from on many machines; name them with --dask.")
     if shuffle_buffer and resume and not rewinds:
-        fail("--shuffle-buffer mixes the lines of a pipe, so that none can say what --resume continues; leave out one.")
+        fail("--shuffle-buffer mixes the lines of a pipe, so --resume cannot tell which come next; leave out one.")
     if dask is not None and shuffle_buffer:
         fail("--shuffle-buffer is for data that are read in order; with --dask, rows are mixed by partition already.")
     keep = _checkpoint(checkpoint, every, resume, verify, forget_removed, path, out)
@@ -188,7 +191,7 @@ def _checkpoint(
     if out.resolve() in (path.resolve(), keep.previous.resolve()):
         fail(f"--checkpoint {path} writes {out} too, which --out names; give them different names.")
     if keep.exists() and not resume:
-        fail(f"{path} holds a run that was begun before; resume it with --resume, or give --checkpoint another name.")
+        fail(f"{path} holds an earlier run; resume it with --resume, or give --checkpoint another name.")
     return keep
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import AsJson, Model, Module
 from onmf.cli.terminal import console, print_json
 
 SHOWN_ANYWAY = ("n_components", "method")
 
 
-@app.command(epilog="Examples:\n\n`onmf info topics.safetensors`\n\n`onmf info topics.safetensors --json`")
+@command("Look at a model", "onmf info topics.safetensors", "onmf info topics.safetensors --json")
 def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
-    """Show what a model file holds."""
+    """Show what a model file holds: settings, sizes, data seen, losses, and which guarantee covers it."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
     from onmf.insight.features import changed
     from onmf.learner import guarantee

@@ -11,7 +11,7 @@ import typer
 import onmf
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, BatchSize, Model, Module, SafeCsv, with_settings
 from onmf.cli.output import OutputTarget, Pictures, RowWriter, folder, opened_for, save_picture, tell_of_rows
 from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, watched
@@ -23,19 +23,18 @@ NUMBERS = 2**24  # in the fits that are written at a time, of which each may be 
 SUFFIXES = outputs.suffixes(of_samples=True)
 FILES = ", ".join(SUFFIXES)
 OUT_HELP = (
-    f"The file to write HW to: {FILES}; - writes CSV to standard output. A folder, if the model was learnt from "
-    "pictures: one picture per sample."
-)
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf inverse parts.safetensors images:noisy --out denoised`\n\n"
-    "`onmf inverse plant.safetensors readings.csv --out fitted.csv`\n\n"
-    "`onmf inverse plant.safetensors weights.npy --coefficients --out fitted.npy`\n\n"
-    "`onmf inverse parts.safetensors --components --out components`"
+    f"The file for HW: {FILES}; - writes CSV to standard output. For a model learnt from pictures, a folder gets one "
+    "picture per sample."
 )
 
 
-@app.command(epilog=EXAMPLES)
+@command(
+    "Apply a model",
+    "onmf inverse parts.safetensors images:noisy --out denoised",
+    "onmf inverse plant.safetensors readings.csv --out fitted.csv",
+    "onmf inverse plant.safetensors weights.npy --coefficients --out fitted.npy",
+    "onmf inverse parts.safetensors --components --out components",
+)
 @with_settings("on_error")
 def inverse(
     context: typer.Context,
@@ -59,10 +58,10 @@ def inverse(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Write the fits HW of DATA, in its own units, one row per sample, as the samples come.
+    """Write the fits HW of DATA in its own units, one row per sample.
 
-    They lack what the dictionary cannot make: noise, scratches, outliers. The fits of pictures are pictures, in the
-    size of the model's, under the names of the files that were read.
+    A fit lacks what the components cannot express: noise, scratches, outliers. Fits of pictures are pictures in the
+    size that the model learnt, under the names of their files.
     """
     from onmf.estimators.streaming import usual_size  # not needed for --help
 

@@ -12,15 +12,15 @@ import warnings
 from typing import Any, NoReturn
 
 from onmf import cli
-from onmf.cli import app
+from onmf.cli import PANELS, app
 from onmf.cli.options import explained, fault_in_module
 from onmf.cli.terminal import LogLines, console, errors, print_warning
 from onmf.data.pipes import not_utf8
 
 for _module in pkgutil.iter_modules(cli.__path__):
     importlib.import_module(f"onmf.cli.{_module.name}")
-# They are listed by name, whichever imports another.
-app.registered_commands.sort(key=lambda command: getattr(command.callback, "__name__", ""))
+# They are listed by panel and name, whichever imports another.
+app.registered_commands.sort(key=lambda one: (PANELS.index(one.rich_help_panel), getattr(one.callback, "__name__", "")))
 
 
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells count

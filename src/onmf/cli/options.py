@@ -19,40 +19,45 @@ from onmf._support.arrays import Array
 from onmf._support.atomic import NO_ROOM
 from onmf._support.registry import UnknownNameError
 from onmf.cli.terminal import fail
-from onmf.data import schemes
 from onmf.model.settings import setting
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+CHECKPOINTS = "Checkpoints"  # a panel of the help
 NAMES = {"divergence": divergences.names, "method": methods.names}  # settings that take a registered name
-SCHEMES = [f"{each.name} ({', '.join(each.options)})" if each.options else each.name for each in schemes()]
 DATA_HELP = (
-    "Samples, one per row: a file whose suffix tells its format, such as x.npy or x.parquet, or "
-    "SCHEME:PATH?OPTION=VALUE, such as images:faces?size=32x32 or 'docs.jsonl?field=body&words=5000'. "
-    "Standard input is a PATH of -, as in csv:-, npy:- or 'jsonl:-?field=body'; a - alone reads texts, one per line. "
-    f"Schemes (and their options): {', '.join(SCHEMES)}. All take memory=, which reading a batch may take (2GB, or the "
-    "variable ONMF_MEMORY), and links=follow."
+    "Samples, one per row: a file or folder, perhaps with options, as in 'docs.jsonl?field=body'. "
+    "`onmf formats` explains them."
 )
 Data: TypeAlias = Annotated[str, typer.Argument(help=DATA_HELP, show_default=False)]
 Model: TypeAlias = Annotated[
-    Path, typer.Argument(help="A model file written by `onmf fit`, or a checkpoint.", show_default=False)
+    Path, typer.Argument(help="A model file that `onmf fit` wrote, or a checkpoint.", show_default=False)
 ]
 BatchSize: TypeAlias = Annotated[
     int | None,
-    typer.Option(min=1, help="Samples read, solved and written at a time.", show_default="1024; 100 from a pipe"),
+    typer.Option(min=1, help="Samples to read, solve and write at a time.", show_default="1024; 100 from a pipe"),
 ]
 SafeCsv: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--safe-csv",
-        help="In .csv and .tsv: put ' before names that begin with =, +, - or @, which spreadsheets would compute.",
+        help="In .csv and .tsv, put ' before names that begin with =, +, - or @, which a spreadsheet would compute.",
     ),
 ]
-Jobs: TypeAlias = Annotated[int, typer.Option(min=1, help="Fits that are made at the same time, in threads.")]
+Jobs: TypeAlias = Annotated[int, typer.Option(min=1, help="Fits to run at the same time, in threads.")]
 RunsCheckpoint: TypeAlias = Annotated[
-    Path | None, typer.Option("--checkpoint", help="Keep finished fits in this file, for --resume.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="Keep finished fits in this file, for --resume.",
+        show_default=False,
+        rich_help_panel=CHECKPOINTS,
+    ),
 ]
-Resume: TypeAlias = Annotated[bool, typer.Option("--resume", help="Do not repeat the fits in the checkpoint.")]
+Resume: TypeAlias = Annotated[
+    bool,
+    typer.Option("--resume", help="Do not repeat the fits in the checkpoint.", rich_help_panel=CHECKPOINTS),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object to standard output.")]
 
 
@@ -95,6 +100,7 @@ def _option(name: str, default: Any) -> inspect.Parameter:
         help=help_text,
         min=option.low,
         metavar=option.metavar,
+        rich_help_panel=option.panel,
         show_default=option.show_default,
         autocompletion=complete,
     )
@@ -147,7 +153,7 @@ def _execute(context: typer.Context, module: Path | None) -> None:
     asked = f"{VARIABLE}={module}" if by_variable else f"--module {module}"
     path = module.resolve()
     if not path.is_file():
-        fail(f"{asked}: there is no such file; give a Python file, as in my_losses.py.")
+        fail(f"{asked}: no such file; name a Python file, such as my_losses.py.")
     name = f"onmf_module_{path.stem}"  # of its own, so that a file called json.py does not stand in for Python's
     own = types.ModuleType(name)
     own.__file__ = str(path)
@@ -189,8 +195,9 @@ Module: TypeAlias = Annotated[
         "--module",
         envvar=VARIABLE,
         callback=_execute,
-        help="Execute this Python file first: divergences and methods that it defines are then known by their names. "
-        "A model remembers their names and parameters, never code, so every command on it needs the file again.",
+        help="Run this Python file first; it defines divergences or methods of your own. A model file stores no code, "
+        "so name the file again in every command on the model.",
+        rich_help_panel="Your own code",
         show_default=False,
     ),
 ]

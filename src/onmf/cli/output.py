@@ -104,7 +104,7 @@ def no_room(out: Path, size: int) -> str | None:
 def require_parent(out: Path, parent: Path) -> None:
     """Fail if the folder of the result does not exist."""
     if not parent.is_dir():
-        fail(f"cannot write {out}: {out.parent} does not exist.")
+        fail(f"cannot write {out}: there is no folder {out.parent}.")
 
 
 def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -> None:

@@ -38,23 +38,32 @@ DURATION = re.compile(r"(\d+\.?\d*|\.\d+)(ms|s|m|h)", re.ASCII)
 PATIENCE = 5.0  # seconds, with a client that is silent
 NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
+PANEL = "Progress"  # of the help
 LINES_HELP = (
-    "Outside a terminal: how often to write a line about the run to standard error, e.g. 30s, 5m; never turns these "
-    "lines off, including the first."
+    "Outside a terminal, write a line about the run to standard error this often: 30s, 5m; never turns these lines "
+    "off, including the first."
 )
-Every = Annotated[str, typer.Option(help=LINES_HELP)]  # of a command without --log-json
+Every = Annotated[str, typer.Option(help=LINES_HELP, metavar="TIME", rich_help_panel=PANEL)]  # without --log-json
 LogEvery = Annotated[
     str,
-    typer.Option(help=f"{LINES_HELP} --log-json writes as often; with never, after the first batch and at the end."),
+    typer.Option(
+        help=f"{LINES_HELP} --log-json writes as often; with never, after the first batch and at the end.",
+        metavar="TIME",
+        rich_help_panel=PANEL,
+    ),
 ]
 LogJson = Annotated[
-    Path | None, typer.Option(help="Append statistics of the run to this file, as JSON Lines.", show_default=False)
+    Path | None,
+    typer.Option(
+        help="Append statistics of the run to this file, as JSON Lines.", show_default=False, rich_help_panel=PANEL
+    ),
 ]
 Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="Serve statistics of the run to Prometheus, on this machine only unless a host is given.",
+        help="Serve statistics of the run to Prometheus, on this machine only unless you name a host.",
+        rich_help_panel=PANEL,
         show_default=False,
     ),
 ]

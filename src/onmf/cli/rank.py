@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 import onmf
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import (
     AsJson,
     Data,
@@ -30,30 +30,29 @@ SETTINGS = (
     *("divergence", "method", "max_passes", "fixed", "coefficients", "missing", "implicit", "random_state"),
     *("l1_coefficients", "l2_coefficients", "l1_dictionary", "l2_dictionary"),
 )
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf rank counts.npz --ranks 2..30`\n\n"
-    "`onmf rank spectra.npy --ranks 2,4,8,16 --divergence is --plot ranks.png`\n\n"
-    "`onmf rank ratings.npz --ranks 5..40 --divergence squared_l2 --implicit missing --seeds 5 --json`\n\n"
-    "`onmf rank pixels.npy --ranks 2..8 --coefficients simplex`\n\n"
-    "`onmf rank cells.h5ad --ranks 2..30 --jobs 3 --checkpoint ranks --resume`"
+
+
+@command(
+    "Before learning",
+    "onmf rank counts.npz --ranks 2..30",
+    "onmf rank spectra.npy --ranks 2,4,8,16 --divergence is --plot ranks.png",
+    "onmf rank ratings.npz --ranks 5..40 --divergence squared_l2 --implicit missing --seeds 5 --json",
+    "onmf rank pixels.npy --ranks 2..8 --coefficients simplex",
+    "onmf rank cells.h5ad --ranks 2..30 --jobs 3 --checkpoint ranks --resume",
 )
-
-
-@app.command(epilog=EXAMPLES)
 @with_settings(*SETTINGS, max_passes=5)
 def rank(
     data: Data,
     ranks: Annotated[
         str,
-        typer.Option(help="Numbers of components to try: 2..30, or 2,4,8, or both: 2..10,15,20.", show_default=False),
+        typer.Option(help="Numbers of components to try: 2..30, or 2,4,8, or 2..10,15,20.", show_default=False),
     ],
     seeds: Annotated[
-        int, typer.Option(min=2, help="Fits per rank, each with another start and other held-out entries.")
+        int, typer.Option(min=2, help="Fits per rank, each with its own start and its own held-out entries.")
     ] = 3,
-    held_out: Annotated[float, typer.Option(help="The share of entries that no fit sees, up to 0.5.")] = 0.1,
+    held_out: Annotated[float, typer.Option(help="The share of entries to hold out, up to 0.5.")] = 0.1,
     patience: Annotated[
-        int, typer.Option(min=0, help="Stop once this many ranks in a row are worse for every seed; 0 tries all.")
+        int, typer.Option(min=0, help="Stop once this many ranks in a row are worse for every seed; 0 tries them all.")
     ] = 5,
     jobs: Jobs = 1,
     checkpoint: RunsCheckpoint = None,
@@ -65,9 +64,9 @@ def rank(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Recommend a number of components: the one that best predicts held-out entries of DATA, and how stable they are.
+    """Recommend how many components to learn: as many as help to predict held-out entries of DATA.
 
-    DATA are read once per rank, seed and pass: at the first rank as often as --passes says, then two times or more.
+    Reads DATA once per rank, seed and pass: as often as --passes says at the first rank, then twice or more.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed") or []
     require_drawable(plot, path_of(data))

@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import onmf
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module, SafeCsv
 from onmf.cli.output import opened_for
 from onmf.cli.terminal import console, fail, print_json
@@ -20,34 +20,33 @@ from onmf.data.tables import not_computed
 
 SIZE = 1024  # users at a time
 COLUMNS = ("user", "rank", "item", "score", "rating")
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf recommend tastes.safetensors ratings.csv --user 17`\n\n"
-    "`onmf recommend tastes.safetensors newcomers.csv -n 5 --csv > lists.csv`\n\n"
-    "`onmf recommend tastes.safetensors ratings.csv --user 17 --user 42 --json | jq '.users[].items[].item'`"
+
+
+@command(
+    "Apply a model",
+    "onmf recommend tastes.safetensors ratings.csv --user 17",
+    "onmf recommend tastes.safetensors newcomers.csv -n 5 --csv > lists.csv",
+    "onmf recommend tastes.safetensors ratings.csv --user 17 --user 42 --json | jq '.users[].items[].item'",
 )
-
-
-@app.command(epilog=EXAMPLES)
 def recommend(
     model: Model,
-    data: Annotated[str, typer.Argument(help=f"What is known of the users: their ratings. {DATA_HELP}")],
+    data: Annotated[str, typer.Argument(help=f"The users' ratings. {DATA_HELP}")],
     user: Annotated[
-        list[str] | None, typer.Option(help="Only this user, by name or row number; may be repeated.")
+        list[str] | None, typer.Option(help="Only this user, by name or row number; repeat it for more.")
     ] = None,
     n: Annotated[int, typer.Option("-n", "--number", min=1, help="Items per user.")] = 10,
     include_seen: Annotated[
-        bool, typer.Option("--include-seen", help="List items that the user has rated, too.")
+        bool, typer.Option("--include-seen", help="Also list items that the user has rated.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table in CSV to standard output.")] = False,
     safe_csv: SafeCsv = False,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the items that suit each user best: ranked by score, with the rating to expect where the model knows it.
+    """Rank the items that suit each user best, with the rating to expect where the model knows it.
 
-    Users need not be among those that the model was learnt from. Items are found by their names; ratings of others are
-    left out and counted.
+    The model need not have seen these users. It finds items by name, and leaves out and counts ratings of items that it
+    does not have.
     """
     if as_csv and as_json:
         fail("--csv and --json both print to standard output; give one of them.")

@@ -11,35 +11,33 @@ import typer
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import require_writable
 from onmf.cli.progress import Show, done_so_far, progress_line
 from onmf.cli.terminal import console, print_json
 from onmf.data import open_source, path_of
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf report topics.safetensors --out topics.html`\n\n"
-    "`onmf report topics.safetensors counts.npz --out topics.html`\n\n"
-    "`onmf report song.safetensors song.flac --out song.html --json | jq '.warnings[].text'`"
+
+@command(
+    "Look at a model",
+    "onmf report topics.safetensors --out topics.html",
+    "onmf report topics.safetensors counts.npz --out topics.html",
+    "onmf report song.safetensors song.flac --out song.html --json | jq '.warnings[].text'",
 )
-
-
-@app.command(epilog=EXAMPLES)
 def report(
     model: Model,
     data: Annotated[
         str | None,
-        typer.Argument(help=f"Samples to report the fit of, read once. {DATA_HELP}", show_default=False),
+        typer.Argument(help=f"Report how the model fits these. {DATA_HELP}", show_default=False),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one page about a model: the run, the components, the warnings; with DATA, how it fits them.
+    """Write a web page about a model: the run, the components, warnings, and how it fits DATA.
 
-    The page needs neither a network nor this program. Data the model has not seen are most informative.
+    The page works without a network and without onmf. Data that the model has not seen tell most.
     """
     from onmf.estimators.description import write_report  # not needed for --help
     from onmf.insight.report.page import require_libraries

@@ -14,7 +14,7 @@ from rich.table import Table
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import AsJson, Module
 from onmf.cli.output import folder, require_writable, uninterrupted
 from onmf.cli.progress import Every, announce, done_so_far, watched
@@ -24,30 +24,29 @@ if TYPE_CHECKING:
     from onmf.insight.recordings import PartFiles
     from onmf.insight.separation import Groups
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf separate song.safetensors song.ogg --out parts`\n\n"
-    "`onmf separate song.safetensors song.ogg --group 0,2 --group 1,5 --out instruments --format flac`\n\n"
-    "`onmf separate both.safetensors mixture.flac --group fixed --out apart --json`\n\n"
-    "`onmf separate both.safetensors mixture.flac --group piano.safetensors --group voice.safetensors --out apart`"
+
+@command(
+    "Apply a model",
+    "onmf separate song.safetensors song.ogg --out parts",
+    "onmf separate song.safetensors song.ogg --group 0,2 --group 1,5 --out instruments --format flac",
+    "onmf separate both.safetensors mixture.flac --group fixed --out apart --json",
+    "onmf separate both.safetensors mixture.flac --group piano.safetensors --group voice.safetensors --out apart",
 )
-
-
-@app.command(epilog=EXAMPLES)
 def separate(
     context: typer.Context,
     model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` learnt from sound.", show_default=False)],
     sound: Annotated[
         Path,
-        typer.Argument(help="The recording: .wav, .flac, .ogg, .mp3, .opus, .aiff. The model knows window and hop."),
+        typer.Argument(help="The recording: .wav, .flac, .ogg, .mp3, .opus, .aiff. Window and hop are the model's."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the parts.", show_default=False)],
     group: Annotated[
         list[str] | None,
         typer.Option(
-            help="Components to put together, counted from 0 as the files are: --group 0,2 --group 1. Those in no "
-            "group become rest. fixed: the components of `onmf fit --fixed` against the others. A model file: those "
+            help="Components to put in one file, counted from 0: --group 0,2 --group 1. The others go to a file called "
+            "rest. fixed separates the components of `onmf fit --fixed` from the others; a model file stands for those "
             "that `onmf fit --fixed` took from it.",
+            metavar="GROUP",
             show_default=False,
         ),
     ] = None,
@@ -55,18 +54,17 @@ def separate(
         Literal["wav", "flac"],
         typer.Option(
             "--format",
-            help="wav: 32-bit floats, which sum to the recording to seven digits; flac: 24 bits, which sum to the "
-            "recording rounded to 24 bits, exactly.",
+            help="wav has 32-bit floats, whose sum is the recording to seven digits; flac has 24 bits, whose sum is "
+            "exactly the recording rounded to 24 bits.",
         ),
     ] = "wav",
     module: Module = None,
     log_every: Every = "30s",
     as_json: AsJson = False,
 ) -> None:
-    """Write one file of sound per component of MODEL, or per group of components; their sum is the recording.
+    """Split a recording into one file of sound per component, or per group; their sum is the recording.
 
-    A component gets as much of the sound as its share in the model's fit to a frame, frequency by frequency (Wiener's
-    masks), of every channel alike.
+    At each frame and frequency, a component gets its share of the model's fit (Wiener's masks), alike in all channels.
     """
     from onmf.data import schemes
     from onmf.insight.recordings import FORMATS, PartFiles, Recording
@@ -74,7 +72,7 @@ def separate(
 
     next(scheme for scheme in schemes() if scheme.name == "audio").require_library()
     if not sound.is_file():
-        fail(f"there is no recording {sound}; give the name of a file of sound, without options.")
+        fail(f"no such file: {sound}. Name a recording, without options.")
     nmf = onmf.load(model)
     groups = _groups(group, nmf)
     if nmf.source_.scheme != "audio":

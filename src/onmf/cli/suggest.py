@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import AsJson, Data, with_settings
 from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console, print_json
@@ -18,26 +18,26 @@ from onmf.data import open_source, path_of
 if TYPE_CHECKING:
     from onmf.selection.divergence import Suggestion
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf suggest counts.npz`\n\n"
-    "`onmf suggest 'audio:song.flac?window=2048' --plot noise.png`\n\n"
-    '`onmf fit spectra.npy --divergence "$(onmf suggest spectra.npy --json | jq -r .divergence)" --out m.safetensors`'
+
+@command(
+    "Before learning",
+    "onmf suggest counts.npz",
+    "onmf suggest 'audio:song.flac?window=2048' --plot noise.png",
+    "onmf suggest spectra.npy --json | jq -r .divergence",
 )
-
-
-@app.command(epilog=EXAMPLES)
 @with_settings("missing", "implicit")
 def suggest(
     data: Data,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw the variance of the noise against the mean into this file (.png, .pdf, .svg, ...)."),
+        typer.Option(
+            help="Plot the variance of the noise against the mean (.png, .pdf, .svg, ...).", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Suggest a divergence for DATA from how its noise behaves, and say why. A few hundred samples are examined."""
+    """Suggest a divergence for DATA from the noise of a few hundred samples, and say why."""
     from onmf.selection.divergence import suggest_divergence  # not needed for --help
 
     require_drawable(plot, path_of(data))

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import onmf
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module
 from onmf.cli.output import opened_for
 from onmf.cli.progress import done_so_far, watched
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
 Leading = list[list[tuple[str, float]]]  # of each component: features and their values
 
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf topics news.safetensors`\n\n"
-    "`onmf topics news.safetensors news.jsonl --top 8 --by lift`\n\n"
-    "`onmf topics cells.safetensors --by specificity --json | jq '.topics[0].features'`"
-)
 VALUES = {"weight": "% of the topic", "lift": "times their share in all"}  # others go by their names
 FORMATS = {"relevance": "{:.2g}", "weight": "{:.2%}", "lift": "{:.1f}", "specificity": "{:.2g}"}
 BEGINNING = 100  # characters of a document
@@ -42,13 +36,18 @@ NOTICED = 1000  # a feature whose value is smaller by this factor than the leadi
 GLUE = "\N{NO-BREAK SPACE}"  # keeps a feature and its value on one line
 
 
-@app.command(epilog=EXAMPLES)
+@command(
+    "Look at a model",
+    "onmf topics news.safetensors",
+    "onmf topics news.safetensors news.jsonl --top 8 --by lift",
+    "onmf topics cells.safetensors --by specificity --json | jq '.topics[0].features'",
+)
 def topics(
     model: Model,
     data: Annotated[
         str | None,
         typer.Argument(
-            help=f"Measure the shares on these samples and, for counts, each topic's coherence. {DATA_HELP}",
+            help=f"Measure shares, and coherence for counts, on these. {DATA_HELP}",
             show_default=False,
         ),
     ] = None,
@@ -56,19 +55,20 @@ def topics(
     by: Annotated[
         Literal["relevance", "weight", "lift", "specificity"],
         typer.Option(
-            help="weight: share of the topic; lift: that share relative to all topics; relevance: a blend of both; "
-            "specificity: how much larger it is than in the next topic."
+            metavar="ORDER",
+            help="weight is the share of the topic; lift is that share relative to all topics; relevance is a blend of "
+            "both; specificity is how much larger it is than in the next topic.",
         ),
     ] = "relevance",
     documents: Annotated[
-        int, typer.Option(min=0, help="Show this many samples of DATA for each topic, those that are most its own.")
+        int, typer.Option(min=0, help="Show this many samples of DATA per topic, those where its share is largest.")
     ] = 0,
     module: Module = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the leading words or features of every component, those with the largest share of the data first.
+    """List the leading words, or other features, of every component; the largest components come first.
 
-    Topic 3 is component_3 of what onmf transform writes.
+    Topic 3 is the column component_3 that `onmf transform` writes.
     """
     if data is None and documents:
         fail("--documents shows samples; give DATA, too.")

@@ -17,7 +17,7 @@ import typer
 import onmf
 from onmf._support.arrays import Array
 from onmf._support.wording import counted
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import AsJson, BatchSize, Data, Model, Module, SafeCsv, with_settings
 from onmf.cli.output import OutputTarget, Rows, RowWriter, opened_for, require_parent, tell_of_rows, tell_of_skipped
@@ -27,23 +27,21 @@ from onmf.data import outputs, path_of
 from onmf.data.registry import options_of
 
 OUT_HELP = (
-    f"The file to write H to: {', '.join(outputs.suffixes())}; - writes CSV to standard output. "
-    "Text has nine digits of each number. With --dask: a folder that ends in .parquet or .zarr."
-)
-EXAMPLES = (
-    "Examples:\n\n"
-    "`onmf transform topics.safetensors counts.npz --out weights.npy`\n\n"
-    "`tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program`\n\n"
-    "`onmf transform topics.safetensors news.jsonl --proportions --out shares.csv`\n\n"
-    "`onmf transform model.safetensors parquet:counts --dask tcp://10.0.0.1:8786 --out weights.parquet` (a folder)\n\n"
-    "`onmf transform programmes.safetensors cells.h5ad --out cells.h5ad` (an .h5ad alone may be replaced: the "
-    'coefficients are added to it, in obsm["X_onmf"], with loadings in varm["onmf"] and settings in uns["onmf"])'
+    f"The file for H: {', '.join(outputs.suffixes())}; - writes CSV to standard output. An .h5ad that is also DATA "
+    "gets H in obsm['X_onmf']. With --dask, give a folder that ends in .parquet or .zarr."
 )
 TOGETHER = (".parquet", ".zarr")  # folders that workers write to together
 MOST_CHUNKS = 100_000
 
 
-@app.command(epilog=EXAMPLES)
+@command(
+    "Apply a model",
+    "onmf transform topics.safetensors counts.npz --out weights.npy",
+    "tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program",
+    "onmf transform topics.safetensors news.jsonl --proportions --out shares.csv",
+    "onmf transform model.safetensors parquet:counts --dask tcp://10.0.0.1:8786 --out weights.parquet",
+    "onmf transform programmes.safetensors cells.h5ad --out cells.h5ad",
+)
 @with_settings("on_error", "device")
 def transform(
     context: typer.Context,
@@ -53,9 +51,7 @@ def transform(
     batch_size: BatchSize = None,
     as_proportions: Annotated[
         bool,
-        typer.Option(
-            "--proportions", help="Write proportions instead of H: each component's share of the fit; rows sum to one."
-        ),
+        typer.Option("--proportions", help="Instead of H, write each component's share of the fit; rows sum to one."),
     ] = False,
     dask: Dask = None,
     module: Module = None,
@@ -66,9 +62,9 @@ def transform(
     as_json: AsJson = False,
     **settings: Any,
 ) -> None:
-    """Write the coefficients H of DATA in a learnt dictionary, one row per sample, as the samples come.
+    """Write the coefficients H of DATA, one row per sample: how much of each component it contains.
 
-    A model that was learnt with --missing or --implicit takes such entries of DATA for missing, too.
+    Entries are missing here if they were when the model was learnt, with --missing or --implicit.
     """
     place, what = OutputTarget(out, as_json, safe_csv=safe_csv), "proportions" if as_proportions else "coefficients"
     if dask is not None:

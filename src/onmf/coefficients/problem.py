@@ -6,7 +6,7 @@ Where entries are missing or weigh differently, every sample has its own compone
 
 ``losses``, ``slopes`` and ``model`` are what a divergence says of samples and fits, by the weights of the entries. Fits
 lie like ``X.values``: everywhere, or at the stored entries of a sparse X, where what X leaves out is not in the sums. A
-divergence that is no sum over entries (l2) sees samples and fits times the roots of the weights.
+divergence that is not a sum over entries (l2) sees samples and fits times the roots of the weights.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def sample_rate(names: Sequence[str], window: int) -> float:
     """Return the samples per second of sound whose spectra, under this window, have features of these names."""
     rate = float(names[-1].removesuffix(" Hz")) * window / (window // 2)
     if not 0 < rate < np.inf:
-        raise ValueError(f"{names[-1]!r} is no frequency.")
+        raise ValueError(f"{names[-1]!r} is not a frequency.")
     return rate
 
 

@@ -320,8 +320,7 @@ def _say_missing(where: str | Path, missing: int, chunks: int, fill: Any, cure: 
     """Warn of chunks that are not there, which is no fault if they hold nothing but the fill value."""
     if missing:
         log.warning(
-            "%s: %d of %d chunks are not there and are read as %s; if they did not hold that when they were written, "
-            "%s.",
+            "%s: %d of %d chunks are missing and are read as %s; if they did not hold that when they were written, %s.",
             *(where, missing, chunks, fill, cure),
         )
 

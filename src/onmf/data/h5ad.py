@@ -194,7 +194,7 @@ def _by_columns(where: str, group: Any, chunks: Any) -> Any:
     bytes_needed = 2 * data.shape[0] * (data.dtype.itemsize + indices.dtype.itemsize)
     require_room(f"{where}, stored by columns,", bytes_needed, data.memory)
     log.warning(
-        "%s is stored by columns, so that it is read into memory as a whole, %.3g MB for a moment; stored by rows it "
+        "%s is stored by columns, so it is read into memory whole, %.3g MB for a moment; stored by rows it "
         "is read in pieces: adata.X = adata.X.tocsr().",
         *(where, bytes_needed / 1e6),
     )

@@ -51,7 +51,7 @@ def matrix_of(X: Any, learnt: Features | None = None, learning: bool = False) ->
         raise TypeError(f"{str(X)!r} is a name, not data; open the file first, with onmf.data.open_source.")
     if is_dask(X) or hasattr(X, "label"):
         raise TypeError(
-            "this takes arrays in memory, not data of Dask; OnlineNMF's fit, partial_fit, transform, proportions, "
+            "this takes arrays in memory, not Dask collections; OnlineNMF's fit, partial_fit, transform, proportions, "
             "inverse_transform and loss take these as they are; else pass X.compute()."
         )
     features = None

@@ -45,7 +45,7 @@ def rows_or_ratings(opened: Callable[[TableOptions], Source], table: TableOption
         _warn_of_ratings(found := opened(table), table)
         return found
     if None in vars(rating).values() or replace(table, columns=None) != TableOptions():
-        raise SourceError("ratings are read by user=, item= and value=, all three, without drop=, index= and weight=.")
+        raise SourceError("ratings need user=, item= and value=, all three, and none of drop=, index= and weight=.")
     by_user = opened(TableOptions([str(rating.value)], index=rating.user))
     if not by_user.rewinds:
         raise SourceError(
@@ -76,7 +76,7 @@ class Ratings(Rows):
             parts.append((rows[there], columns[there], X[there, 0]))
         rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
         if not (len(values) and (abs(values) < LARGEST).all()):
-            raise SourceError(f"{by_user.where} has no rating that is known, or one beyond {LARGEST:g}.")
+            raise SourceError(f"{by_user.where} has no known rating, or one larger than {LARGEST:g}.")
         # The last of each pair: unique finds the first one, from behind.
         _, last = np.unique((rows.astype(np.int64) * len(places) + columns)[::-1], return_index=True)
         kept = len(values) - 1 - last

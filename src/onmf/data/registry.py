@@ -31,6 +31,7 @@ MEANT: dict[type, str] = {
     list: "comma-separated names, on one line",
 }
 
+NO_SUCH = "no such file or folder: {path}."
 COMMON = (LINKS, MEMORY)  # options of every scheme, of which openers are not told
 
 _registry: "dict[str, Scheme]" = {}
@@ -195,7 +196,7 @@ def register(
         if taken := set(COMMON) & set(options):
             raise TypeError(f"{name}: every scheme has an option {min(taken)}; choose another name.")
         if unknown := set(feature_options) - set(options):
-            raise TypeError(f"{name}: {min(unknown)} cannot shape the features, since it is no option.")
+            raise TypeError(f"{name}: {min(unknown)} cannot shape the features: it is not an option.")
         defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
         about = name, opener, tuple(suffixes), options, defaults, frozenset(takes), needs, extra
         _registry[name] = Scheme(*about, frozenset(feature_options), count_features, holds)
@@ -341,6 +342,8 @@ def _by_suffix(path: str) -> Scheme:
     name, colon, _ = path.partition(":")
     if colon and not Path(path).exists():
         raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
+    if not Path(path).exists() and not glob.has_magic(path) and path != "-":
+        raise SourceError(NO_SUCH.format(path=path))
     what = "is a directory" if Path(path).is_dir() else "has a suffix that names no known format"
     raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")
 
@@ -434,7 +437,7 @@ def _require_place(scheme: Scheme, path: Path) -> None:
             f"{path} is a directory, which {scheme.name} does not read; put one of {_that_take('folders')} before it."
         )
     if not path.exists() and not ("patterns" in scheme.takes and glob.has_magic(str(path))):
-        raise SourceError(f"{path} does not exist; give a file or folder of samples.")
+        raise SourceError(NO_SUCH.format(path=path))
 
 
 def _that_take(place: str) -> str:

@@ -459,7 +459,7 @@ def _stop_words(where: object, stop: str | None, like: Spec | None) -> str | lis
         return kept
     path = Path(str(stop)).expanduser()
     if not path.is_file():
-        raise SourceError(f"{where}: stop must be english, or a file of words; there is no file {stop!r}.")
+        raise SourceError(f"{where}: stop must be english, or a file of words; no such file: {stop!r}.")
     require_room(path, PARSED * path.stat().st_size, allowed())
     return sorted(set(WordFeatures().analyser()(_whole_file(path))))
 
@@ -492,7 +492,7 @@ def _weights(where: str | Path, like: Spec, tfidf: bool) -> list[float] | None:
     """Return the model's idf, if its words are weighted."""
     names, idf = like.names or (), like.options.get("idf")
     if len(set(names)) < len(names):
-        raise SourceError(f"{where}: the model's features have names that occur twice, so they are no vocabulary.")
+        raise SourceError(f"{where}: the model's features have names that occur twice, so they cannot be a vocabulary.")
     if not tfidf:
         return None
     if not isinstance(idf, list) or [float] * len(names) != list(map(type, idf)) or min(idf) < 0:

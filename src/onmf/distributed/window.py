@@ -216,4 +216,4 @@ def warn_of_retry(error: ClusterError, attempt: int, what: str) -> None:
             f"workers died again and again during {what} ({error}); perhaps they have too little memory: give them "
             "more, or smaller partitions."
         ) from error
-    log.warning("Workers were lost during %s, which is begun again: %s", what, str(error))
+    log.warning("Workers were lost during %s, which starts again: %s", what, str(error))

@@ -152,7 +152,7 @@ def _samples(cuts: Sealed, blocks: tuple[Block, ...]) -> tuple[Any, npt.NDArray[
         if block.facts.digest != cut.digest:
             why = f" ({block.facts.fault})" if block.facts.fault is not None else ""
             raise SourceError(
-                f"Partition {cut.number} had to be read again, since a worker was lost, and is not what it was{why}; "
+                f"Partition {cut.number} had to be read again, since a worker was lost, and has changed{why}; "
                 "put the data back as they were, and resume."
             )
         chosen = block.order[cut.first : cut.last]

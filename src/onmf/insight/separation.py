@@ -157,7 +157,7 @@ def grouped(groups: Groups | str | None, number: int, fixed: int = 0) -> list[li
     found = []
     for group in groups:
         if not np.iterable(group) or not len(group) or not all(k in range(number) for k in group):
-            raise ValueError(f"the group {group!r} is no list of components, which are counted from 0 to {number - 1}.")
+            raise ValueError(f"the group {group!r} is not a list of components, counted from 0 to {number - 1}.")
         found.append([int(k) for k in group])
     named = [k for group in found for k in group]
     if twice := sorted(k for k in set(named) if named.count(k) > 1):

@@ -52,7 +52,9 @@ class Recipe:
         self.method.for_device()
         cure = "leave device out"
         if not self.divergence.separable:
-            raise ValueError(f"{self.divergence.name} is no sum over entries, and runs on the processor only; {cure}.")
+            raise ValueError(
+                f"{self.divergence.name} is not a sum over entries and runs on the processor only; {cure}."
+            )
         if self.shares:
             raise ValueError(f"coefficients on the simplex are found by the processor only; {cure}.")
         if self.reservoir_size:
@@ -116,10 +118,7 @@ def require_served(
 ) -> None:
     """Raise an error for a divergence, weights, coefficients or sets that the method cannot learn with."""
     if (weighted or masked) and not method.weighs:
-        raise ValueError(
-            f"method {method.name!r} learns from whole samples that count alike, without weights or missing values; "
-            "use 'auto'."
-        )
+        raise ValueError(f"method {method.name!r} needs complete samples of equal weight; use 'auto'.")
     if recipe.device is not None and masked and not method.masked_on_device:
         raise ValueError(
             f"method {method.name!r} learns from samples with missing entries on the processor only; use method "

@@ -42,7 +42,7 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
         require_weighs_entries(divergence)
     if recipe.reservoir_size and (weighted or batch.masked):
         raise ValueError(
-            "a reservoir keeps whole samples that count alike; use reservoir=0 with missing values or weights."
+            "a reservoir keeps complete samples of equal weight; use reservoir=0 with missing values or weights."
         )
     method = recipe.choice.chosen(divergence, recipe.n_components, batch, recipe.device is not None)
     require_served(method, inside, recipe, masked=batch.masked, weighted=weighted)

@@ -303,7 +303,7 @@ def updated(
         raise unlearnable("makes the dictionary infinite", rows)
     if drift.changed:
         log.warning(
-            "The stream has changed: after %d samples new ones are fitted %s than those before (change %d).",
+            "The stream has changed: after %d samples the model fits new ones %s than earlier ones (change %d).",
             *(samples, "worse" if drift.rise > drift.fall else "far better", drift.changes),
         )
     return after, Progress(

@@ -130,7 +130,7 @@ class Canonical(Step, name="canonical"):
         if not finite or not (self.any_power or self.robbins_monro):
             raise ValueError(
                 f"power = {self.power!r} breaks the Robbins-Monro conditions (sum eta = inf, sum eta^2 < inf), which "
-                "need 1/2 < power <= 1; choose such a power, or set any_power=True to go without the theory."
+                "need 1/2 < power <= 1; choose a power in that range, or set any_power=True to go without the theory."
             )
 
     @property

@@ -339,7 +339,7 @@ def aligned(W: Array, theirs: Sequence[str] | None, ours: Sequence[str] | None) 
         name, one, other = (missing or extra)[0], "the data", "the fixed components"
         one, other = (one, other) if missing else (other, one)
         raise ValueError(
-            f"{one} have a feature {name!r} that {other} have not; read both with the same columns, or learn the fixed "
+            f"{one} have a feature {name!r} that {other} lack; read both with the same columns, or learn the fixed "
             "components from such data."
         )
     return W[:, [places[name] for name in ours]]

@@ -76,7 +76,8 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
-        what, cure = f"Negative values in data, the first {value:.6g},", "NMF needs x >= 0: shift or clip them first"
+        what = f"Negative values in data, the first {value:.6g},"
+        cure = "NMF needs x >= 0: if these are logarithms or z-scores, give the counts instead; clip noise at 0"
     named = "" if names is None else f" named {names[column]!r}"
     raise DataError(f"{what} at row {number}, column {column}{named} (counted from 0); {cure}.")
 

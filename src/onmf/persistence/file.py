@@ -123,7 +123,7 @@ def _opened(path: Path) -> Iterator[tuple[dict[str, str], Iterator[tuple[str, np
         if path.is_dir():
             raise ModelFileError(f"{path} is a directory, not a model file.")
         if not path.is_file():
-            raise ModelFileError(f"there is no model file {path}.")
+            raise ModelFileError(f"no such file: {path}.")
         path.open("rb").close()  # safetensors says of every file that it cannot open that there is none
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

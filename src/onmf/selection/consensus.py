@@ -163,7 +163,7 @@ def consensus(
     require_whole(1, n_components=n_components)
     require_whole(2, seeds=seeds)
     if n_components == 1:
-        raise ValueError("one component alone has no others to be told from; give n_components of at least 2.")
+        raise ValueError("consensus compares components with each other; give n_components of at least 2.")
     if not is_number(threshold) or not threshold > 0:
         raise ValueError(f"threshold is a distance between components of length 1, above 0; got {threshold!r}.")
     require_seed(random_state)

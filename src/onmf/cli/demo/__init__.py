@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onmf.cli import app
+from onmf.cli import command
 from onmf.cli.output import require_drawable, save_plot
 from onmf.cli.terminal import console
 
@@ -16,19 +16,19 @@ FIGURES = {"photograph": "", "topics": "-topics", "sound": "-sound"}  # modules,
 DPI = 80
 
 
-@app.command(epilog="Example:\n\n`onmf demo --out demo.png` writes demo.png, demo-topics.png and demo-sound.png.")
+@command("Learn", "onmf demo --out demo.png")
 def demo(
     out: Annotated[
         Path,
         typer.Option(
             "--out",
             "-o",
-            help="The picture to write (.png, .pdf, .svg, ...); two more have -topics and -sound in their names.",
+            help="The picture of the photograph (.png, .pdf, .svg, ...); the others add -topics and -sound.",
         ),
     ] = Path("demo.png"),
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the noise and the initial dictionaries.")] = 0,
 ) -> None:
-    """Learn from data that everyone has: a noisy photograph, the docstrings of Python, a tune; write three pictures."""
+    """Learn from three built-in examples, a noisy photograph, texts and a tune, and write a picture of each."""
     places = {name: out.with_stem(out.stem + added) for name, added in FIGURES.items()}
     for place in places.values():
         require_drawable(place, option="--out")

@@ -61,7 +61,7 @@ def require_writable_format(path: str | Path) -> None:
     suffix = Path(path).suffix.removeprefix(".").lower()
     if suffix not in formats:
         raise ValueError(
-            f"{path}: cannot write a picture as {suffix or 'a nameless format'}; use {', '.join(sorted(formats))}."
+            f"{path}: cannot write a picture as {suffix or 'a file of no suffix'}; use {', '.join(sorted(formats))}."
         )
 
 

@@ -116,8 +116,8 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
     if not model.guarantee_.startswith("Covered"):
         yield Advice(
             "no theorem",
-            "No theorem promises that this run converges; that says nothing of how good the model is.",
-            "If you need the promise, learn with method='auto:certified=20000' and l2_coefficients=1e-3.",
+            "No theorem guarantees that this run converges, which says nothing about the quality of the model.",
+            "If you need the guarantee, learn with method='auto:certified=20000' and l2_coefficients=1e-3.",
             note=True,
         )
 
@@ -142,7 +142,7 @@ def _of_data(model: Any, found: Assessment) -> Iterator[Advice]:
         larger = f"{times:,.0f} times {'larger' if ratio > 1 else 'smaller'}"
         yield Advice(
             "units",
-            f"The numbers of {found.name} are on average {larger} than those that the model was begun with.",
+            f"The numbers of {found.name} are on average {larger} than those the model started with.",
             "They seem to be in other units: rescale them as the model's data were.",
         )
     if found.unsolved > IMPRECISE * found.samples:
