@@ -43,7 +43,7 @@ dist: .venv/dev.done  ## a source distribution and a wheel in dist/, each instal
 lowest: .venv-lowest/done  ## the lowest versions that pyproject.toml allows: import, fit, command line
 	.venv-lowest/bin/python tests/lowest_versions.py
 
-bench: .venv-bench/done  ## benchmarks against other libraries: build/bench, docs/benchmarks.md (SIZE=small: minutes, no docs)
+bench: .venv-bench/done  ## benchmarks against other libraries: build/bench, docs/evidence/benchmarks.md (SIZE=small: minutes, no docs)
 	.venv-bench/bin/python -m benchmarks.peers.run --size $(SIZE) --out build/bench/$(SIZE)
 	.venv-bench/bin/python -m benchmarks.peers.report build/bench/$(SIZE) $(if $(filter full,$(SIZE)),--docs docs)
 

@@ -1,4 +1,4 @@
-"""The theorems of docs/theory.md, watched: slopes of stationarity, controls that stall, and what ``certified`` costs.
+"""The theorems of theory.md, watched: slopes of stationarity, controls that stall, and what ``certified`` costs.
 
     python -m benchmarks.certified slopes     log-log slopes over three decades of samples, for every divergence
     python -m benchmarks.certified cost       time and held-out loss of the certified form beside the default's

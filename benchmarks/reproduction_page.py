@@ -1,4 +1,4 @@
-"""docs/reproduction.md, whole, from the stored records of the paper's experiments.
+"""docs/evidence/reproduction.md, whole, from the stored records of the paper's experiments.
 
     python -m benchmarks.reproduction_page                      # the page from reproduction/records
     python -m benchmarks.reproduction_page FOLDER [FOLDER ...]  # finished parts of these runs join the records first
@@ -45,11 +45,11 @@ The paper's method appears in three readings, each of which differs from the nex
   gradient *summed* over a mini-batch, and the paper's coefficient solvers, which stop after 100 or 300 iterations.
 - **OL, exact coefficients**: the same with a solver that reaches its tolerance (`solver="auto"`).
 - **OL, mean gradient**: the same again with the *mean* gradient over a mini-batch, which the paper's text allows as
-  well ([0002](decisions/0002-reading-of-the-paper.md)).
+  well ([0002](../decisions/0002-reading-of-the-paper.md)).
 
 "OL, adaptive step" is the library's `method="paper"`, with exact coefficients, too. "Batch" is `BatchNMF` with
 multiplicative updates, and "onmf" the library's default (`method="auto"`). OL-Lef, OL-Guan and OL-Wang are
-*reconstructions* ([0006](decisions/0006-earlier-methods.md)): the paper gives none of their constants, and where one
+*reconstructions* ([0006](../decisions/0006-earlier-methods.md)): the paper gives none of their constants, and where one
 wins or loses it is the reconstruction that does. All start from the same dictionaries. Seconds are processor time spent
 learning, on one thread; compare them within a table.
 
@@ -68,7 +68,7 @@ copy is removed. Shadows are in the images themselves, and nothing removes them 
 
 SILENT = """## Where the paper is silent
 
-What we chose, and what a verdict may depend on ([0007](decisions/0007-experiments.md) has the details):
+What we chose, and what a verdict may depend on ([0007](../decisions/0007-experiments.md) has the details):
 
 - F, the number of features of the synthetic data: 200.
 - Whether the gradient is summed or averaged over a mini-batch: both are run. In which units the data are: divided by
@@ -223,7 +223,7 @@ def section(name: str, record: Mapping[str, Any], images: Path) -> tuple[str, li
         text = (folder / "report.md").read_text()
         for picture in re.findall(r"\]\(([\w.-]+\.png)\)", text):
             shutil.copy(folder / picture, images / f"reproduction-{name}-{picture}")
-    text = re.sub(r"\]\(([\w.-]+\.png)\)", rf"](images/reproduction-{name}-\1)", text)
+    text = re.sub(r"\]\(([\w.-]+\.png)\)", rf"](../images/reproduction-{name}-\1)", text)
     text = re.sub(r"^(#+) ", r"#\1 ", text, flags=re.MULTILINE)
     title, _, rest = text.partition("\n")
     options = [
@@ -304,6 +304,7 @@ def write(docs: Path) -> None:
     """Put the page together, and its pictures."""
     images = docs / "images"
     images.mkdir(parents=True, exist_ok=True)
+    (docs / "evidence").mkdir(exist_ok=True)
     for picture in images.glob("reproduction-*.png"):
         picture.unlink()
     files = [(name, RECORDS / f"{name}.json") for name in NAMES]
@@ -323,7 +324,7 @@ def write(docs: Path) -> None:
         RUNNING,
         *(found for found, _ in made.values()),
     ]
-    (docs / "reproduction.md").write_text("\n".join(text))
+    (docs / "evidence" / "reproduction.md").write_text("\n".join(text))
 
 
 def main() -> None:

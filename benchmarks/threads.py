@@ -4,7 +4,7 @@
 
 Every process learns the same pass over the same samples several times, and its fastest time counts. The joint speed of
 independent processes is what the machine has to offer; 1.0 in the last column would be all of it. Prints a table of
-docs/decisions/0004-fast-methods.md; with --out, docs/benchmarks.md has it too.
+docs/decisions/0004-fast-methods.md; with --out, docs/evidence/benchmarks.md has it too.
 """
 
 from __future__ import annotations

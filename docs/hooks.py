@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import pydoc
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 SHIM = re.compile(
     r"https://unpkg\.com/iframe-worker/shim(?:\.min\.js)?"
 )  # what the theme would fetch to search from a disk
+NAME = re.compile(r"^::: (\S+)(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -27,6 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
         text = (ROOT / source).read_text().replace("](docs/", "](").replace("](README.md", "](index.md")
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "reference/commands.md", content=commands()))
+    files.append(File.generated(config, "reference/index.md", content=index()))
     for guide in guides():
         files.append(File.generated(config, f"notebooks/{guide.stem}.ipynb", content=notebook(guide)))
     return files
@@ -64,6 +68,32 @@ def notebook(page: Path) -> str:
     out = io.StringIO()
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), out)
     return out.getvalue()
+
+
+def names() -> dict[str, str]:
+    """The names in the reference, as the user writes them, and the page of each."""
+    found = {}
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        for name, members in NAME.findall(page.read_text()):
+            inside = [each.strip() for each in (members or "").split(",") if each.strip()]
+            for each in [name, *(f"{name}.{member}" for member in inside)]:
+                found[each] = page.name
+    return found
+
+
+def index() -> str:
+    """A line for each name in the reference: what it is for, in the first sentence of its docstring."""
+    lines = []
+    for name, page in sorted(names().items(), key=lambda each: each[0].lower()):
+        first = (
+            (inspect.getdoc(pydoc.locate(name)) or "")
+            .partition("\n")[0]
+            .replace("|", "\\|")
+            .replace("*", "\\*")
+            .replace("``", "`")
+        )
+        lines.append(f"| [`{name.removeprefix('onmf.')}`]({page}#{name}) | {first} |")
+    return "# Index of names\n\n| `onmf.` | |\n|---|---|\n" + "\n".join(lines) + "\n"
 
 
 def commands() -> str:

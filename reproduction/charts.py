@@ -14,7 +14,7 @@ from reproduction.contest import TITLES as CONTESTANTS
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#000000")
 STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 3)), (0, (3, 1)), (0, (1, 3)))
 MARKS = "osD^vPX*<>"
-FIRST = ("ol", "ol-exact", "ours", "batch", "ol-mean", "ol-adaptive")  # have colours of their own
+FIRST = ("ol", "ol-exact", "ours", "batch", "ol-mean", "ol-adaptive")  # have colours of their own, the others are black
 
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]  # the points of each line
 
@@ -46,8 +46,9 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
     for place, (title, lines) in enumerate(charts.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         for name, (across, up) in lines.items():
-            look = [cycle[names.index(name) % len(cycle)] for cycle in (COLOURS, STROKES, MARKS)]
-            style = dict(zip(("color", "linestyle", "marker"), look, strict=True))
+            which = names.index(name)
+            colour = COLOURS[min(which, len(COLOURS) - 1)]
+            style = {"color": colour, "linestyle": STROKES[which % len(STROKES)], "marker": MARKS[which % len(MARKS)]}
             axes.plot(across, up, label=name, **style, markevery=[-1], markersize=5, linewidth=1.6)
         axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
         for axis in (axes.xaxis, axes.yaxis):  # few ticks: the layout measures each label, and there would be hundreds

@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf import BatchNMF, DataError, DomainWarning, Sets
+from onmf import BatchNMF, DataError, DomainWarning, OnlineNMF, Sets
 from onmf.coefficients import Multiplicative
 from onmf.coefficients.problem import Problem
 from onmf.divergences import L1, Alpha, Divergence, Huber, Separable, get
@@ -224,9 +224,9 @@ def test_auto_takes_second_order_steps_for_dense_data_under_convex_divergences(r
 
 
 def test_second_order_steps_count_samples_by_weight_and_keep_fixed_components(rng: np.random.Generator) -> None:
-    X, W, fixed = data(40, rng), rng.random((K - 1, F)) + 0.01, rng.uniform(0.1, 0.9, (1, F))
-    weights = rng.integers(1, 4, len(X))
-    given: dict[str, Any] = {"init": W, "fixed": fixed, "max_iter": 6}
+    X, fixed = data(40, rng), rng.uniform(0.1, 0.9, (1, F))
+    weights, begun = rng.integers(1, 4, len(X)), OnlineNMF(K, fixed=fixed, random_state=0).fit(X)
+    given: dict[str, Any] = {"init": begun, "fixed": fixed, "max_iter": 6}
     weighted = quick("kl", **given).fit(X, sample_weight=weights)
     copied = quick("kl", **given).fit(np.repeat(X, weights, axis=0))
     assert np.array_equal(weighted.components_[:1], fixed)

@@ -1,4 +1,4 @@
-"""The constant ``certified``: the fast methods in the form that Theorem B of docs/theory.md proves."""
+"""The constant ``certified``: the fast methods in the form that Theorem B of theory.md proves."""
 
 from __future__ import annotations
 

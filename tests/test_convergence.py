@@ -1,4 +1,4 @@
-"""The theorems of docs/theory.md, as far as a computer can watch them: stationarity falls with ever more samples."""
+"""The theorems of theory.md, as far as a computer can watch them: stationarity falls with ever more samples."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def test_links_between_the_docs_lead_somewhere(page: Path) -> None:
 
 def test_the_docs_name_the_divergences_of_the_paper_and_all_methods() -> None:
     built_in = [name for name in methods.names() if methods.find(name).__module__.startswith("onmf.")]
-    assert all(f"`{name}" in (ROOT / "docs" / "divergences.md").read_text() for name in PAPERS)
-    assert all(f'`"{name}"`' in (ROOT / "docs" / "methods.md").read_text() for name in built_in)
+    assert all(f"`{name}" in (ROOT / "docs" / "guides" / "divergences.md").read_text() for name in PAPERS)
+    assert all(f'`"{name}"`' in (ROOT / "docs" / "explanation" / "methods.md").read_text() for name in built_in)
 
 
 def test_every_method_that_the_docs_write_with_constants_is_one() -> None:

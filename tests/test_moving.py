@@ -1,4 +1,4 @@
-"""What docs/moving.md says of scikit-learn's settings, checked with scikit-learn itself."""
+"""What docs/start/moving.md says of scikit-learn's settings, checked with scikit-learn itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THEIRS = {"squared_l2": "frobenius", "kl": "kullback-leibler"}
 
 
 def converted(name: str, alpha_W: float, alpha_H: float, l1_ratio: float) -> dict[str, float]:
-    """The penalties of docs/moving.md."""
+    """The penalties of docs/start/moving.md."""
     s, q = X.mean(), DEGREES[name]
     return {
         "l1_coefficients": alpha_W * l1_ratio * F * s ** (1 - q),

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import reproduction_page as page
 from onmf import plots
-from reproduction import charts
+from reproduction import charts, contest
 from reproduction.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,8 @@ def test_the_page_is_what_the_records_make(tmp_path: Path, monkeypatch: pytest.M
     for chart in ("panels", "gallery"):
         monkeypatch.setattr(charts, chart, lambda *_: plots.new_figure(1, 1))
     page.write(tmp_path)
-    assert (tmp_path / "reproduction.md").read_text() == (ROOT / "docs" / "reproduction.md").read_text(), (
+    place = "evidence/reproduction.md"
+    assert (tmp_path / place).read_text() == (ROOT / "docs" / place).read_text(), (
         "run python -m benchmarks.reproduction_page"
     )
     pictures = {path.name for path in (tmp_path / "images").iterdir()}
@@ -77,3 +78,15 @@ def test_the_readings_of_a_claim_share_a_line_and_other_methods_have_their_own()
     assert first["verdict"] == "does not hold: as recorded; holds: mean gradient"
     assert first["figure"] == "as recorded: 2 s; mean gradient: 1 s"
     assert (batch["the paper's claim"], batch["verdict"]) == ("Batch is fast", "holds")
+
+
+def test_a_contestant_has_one_colour_in_all_figures_and_none_shares_that_of_ol() -> None:
+    titles = [contest.TITLES[name] for name in ("ol-guan", "ol-wang", "ol-exact", "ol")]
+    every, alone = (
+        charts.panels({"squared l2": {title: ([1, 2], [2, 1]) for title in drawn}}, "seconds", "loss").axes[0].lines
+        for drawn in (titles, titles[-1:])
+    )
+    colours = {line.get_label(): line.get_color() for line in every}
+    assert colours["OL"] == alone[0].get_color()
+    assert [title for title in titles if colours[title] == colours["OL"]] == ["OL"]
+    assert len({colours[title] for title in titles}) == 3  # reconstructions are black, and never in one panel

@@ -1,4 +1,4 @@
-"""The table "The same bits" of docs/reliability.md: what repeats a result bit for bit, and what only to rounding."""
+"""The table "The same bits" of reliability.md: what repeats a result bit for bit, and what only to rounding."""
 
 import numpy as np
 import pytest

@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
 PROSE = [*(page.name for page in ROOT.glob("*.md")), "packaging", "docs", "src", "tests", "benchmarks", "mkdocs.yml"]
 
 
@@ -45,6 +47,20 @@ def test_every_command_is_in_the_reference(site: Path) -> None:
     assert len(commands) >= 10
     for command in commands:
         assert f'id="onmf-{command}"' in text
+
+
+def test_the_built_reference_has_an_entry_for_each_of_these_names_and_for_no_other(site: Path) -> None:
+    hooks: Any = pytest.importorskip("hooks")
+    names = hooks.names()
+    built = {
+        entry
+        for page in (site / "reference").glob("*.html")
+        for entry in re.findall(r'<h\d id="(onmf\.[\w.]+)"', page.read_text())
+    }
+    assert built - {"onmf.topics"} == names.keys() - {"onmf.topics"}
+    assert not [name for name in built if any(part.startswith("_") for part in name.split("."))]
+    index = (site / "reference" / "index.html").read_text()
+    assert [name for name in names if f'#{name}"' not in index] == []
 
 
 def test_guides_with_code_are_notebooks_too(site: Path) -> None:

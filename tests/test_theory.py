@@ -1,4 +1,4 @@
-"""What docs/theory.md proves, seen on the code: identities to rounding, and slopes against finite differences."""
+"""What theory.md proves, seen on the code: identities to rounding, and slopes against finite differences."""
 
 from __future__ import annotations
 

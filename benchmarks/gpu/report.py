@@ -1,4 +1,4 @@
-"""The figures of a run on a GPU as a section of docs/benchmarks.md.
+"""The figures of a run on a GPU as a section of docs/evidence/benchmarks.md.
 
 python -m benchmarks.gpu.report FOLDER [--docs docs]
 """
@@ -123,7 +123,7 @@ def main() -> None:
     if arguments.docs is None:
         print(found)
         return
-    page = arguments.docs / "benchmarks.md"
+    page = arguments.docs / "evidence" / "benchmarks.md"
     page.write_text(page.read_text().partition(HEADING)[0].rstrip() + "\n\n" + found)
 
 

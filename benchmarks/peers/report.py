@@ -1,4 +1,4 @@
-"""Turn the records of the benchmarks into tables, pictures and docs/benchmarks.md, and the tables of performance.md.
+"""Turn the records of the benchmarks into tables, pictures and benchmarks.md, and the tables of performance.md.
 
     python -m benchmarks.peers.report FOLDER [--docs docs]
 
@@ -18,7 +18,7 @@ from benchmarks.peers.data import SOURCES
 from benchmarks.peers.figures import Figure, all_figures
 from benchmarks.peers.results import Record, comparisons, load
 
-BEGIN, END = "<!-- benchmarks/peers/report.py writes this -->", "<!-- and no more -->"  # in docs/performance.md
+BEGIN, END = "<!-- benchmarks/peers/report.py writes this -->", "<!-- and no more -->"  # in performance.md
 INTRODUCTION = """\
 # Benchmarks against other libraries
 
@@ -118,7 +118,7 @@ def remarks(folder: Path) -> str:
 
 
 def page(records: list[Record], folder: Path, pictures: list[str]) -> str:
-    """The text of docs/benchmarks.md."""
+    """The text of docs/evidence/benchmarks.md."""
     found = comparisons(records)
     figures = [*all_figures(found), *thread_figures(folder), *memory_figures(folder)]
     marks = [[figure.what, figure.where, figure.measured, "yes" if figure.reached else "**no**"] for figure in figures]
@@ -163,12 +163,13 @@ def main() -> None:
 
     docs = arguments.docs or arguments.folder
     (docs / "images").mkdir(parents=True, exist_ok=True)
-    pictures = [f"images/{file.name}" for file in draw(comparisons(records), docs / "images")]
-    written = docs / "benchmarks.md"
+    pictures = [f"../images/{file.name}" for file in draw(comparisons(records), docs / "images")]
+    written = docs / "evidence" / "benchmarks.md"
+    written.parent.mkdir(exist_ok=True)
     _, heading, gpu = written.read_text().partition("## On a GPU") if written.exists() else ("", "", "")
     written.write_text(page(records, arguments.folder, pictures) + (f"\n{heading}{gpu}" if heading else ""))
     print(f"wrote {written}")
-    summary = docs / "performance.md"
+    summary = docs / "explanation" / "performance.md"
     if summary.exists():
         before, begin, rest = summary.read_text().partition(BEGIN)
         _, end, after = rest.partition(END)

@@ -88,7 +88,7 @@ ALL_AT_ONCE = ((OURS, 5, "`OnlineNMF`, five passes"), (OUR_BATCH, 1, "`BatchNMF`
 
 
 def headlines(comparisons: list[Comparison]) -> str:
-    """The tables of docs/performance.md: the worst seed of the uniform start; of batch methods, medians."""
+    """The tables of docs/explanation/performance.md: the worst seed of the uniform start; of batch methods, medians."""
     cases = [case for case in comparisons if (case.start, case.threads) == ("uniform", "1") and case.data in TITLES]
     dense, sparse, batch = {}, [], []
     for case in cases:

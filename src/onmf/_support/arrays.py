@@ -12,6 +12,9 @@ import scipy
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Counts: TypeAlias = npt.NDArray[np.int64]
+# What users give as samples, one per row: an array, sparse matrix, data frame, AnnData object, tensor, dask array, list
+# of texts, ``Source`` or iterator of batches. Libraries that may not be installed have no types to name here.
+Data: TypeAlias = Any
 NUMBERS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 ARRAY_LIKE = ("__array__", "__array_interface__", "__dataframe__", "__arrow_c_stream__", "toarray")
 

@@ -41,7 +41,7 @@ class Coefficients:
     """The answer of a solver: H (n, K), and for every sample its iterations and whether it converged.
 
     Where the solver has them at hand for all samples, the fits and the losses come along. Where fits may be at a kink
-    of the divergence, so do slopes u (n, F) in the fits for which the gap of (h, u) is small: see docs/theory.md.
+    of the divergence, so do slopes u (n, F) in the fits for which the gap of (h, u) is small: see theory.md.
     """
 
     H: Array

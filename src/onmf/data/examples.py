@@ -37,20 +37,56 @@ class NoisySamples:
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted dictionary and an endless supply of noisy samples of it."""
+    """A planted dictionary and an endless supply of noisy samples of it.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> planted = onmf.data.examples.Planted.draw(n_features=20, n_components=3, noise="poisson", rng=rng)
+    >>> planted.sample(100, rng).V.shape
+    (100, 20)
+    """
 
     W: Array
     noise: str
 
     @classmethod
     def draw(cls, n_features: int, n_components: int, noise: str, rng: np.random.Generator) -> "Planted":
-        """Draw W with entries from the shifted half-normal distribution."""
+        """Draw W with entries from the shifted half-normal distribution.
+
+        Parameters
+        ----------
+        n_features, n_components : int
+            F and K.
+        noise : {"gamma", "poisson", "gaussian", "outliers"}
+            What is done to the samples.
+        rng : numpy.random.Generator
+            Draws W.
+
+        Returns
+        -------
+        Planted
+            The dictionary.
+        """
         if noise not in NOISES:
             raise ValueError(f"unknown noise {noise!r}; choose one of {', '.join(NOISES)}.")
         return cls(_half_normal(rng, (n_components, n_features)), noise)
 
     def sample(self, n: int, rng: np.random.Generator) -> NoisySamples:
-        """Draw the next n samples, clipped to the paper's compact set [0, 4000]."""
+        """Draw the next n samples, clipped to the paper's compact set [0, 4000].
+
+        Parameters
+        ----------
+        n : int
+            How many samples.
+        rng : numpy.random.Generator
+            Draws them.
+
+        Returns
+        -------
+        NoisySamples
+            The samples with and without noise.
+        """
         clean = _half_normal(rng, (n, len(self.W))) @ self.W
         if self.noise == "outliers":
             V = with_outliers(clean, OUTLIER_MAGNITUDE, rng)
@@ -63,13 +99,49 @@ class Planted:
         return NoisySamples(np.clip(V, *CLIP), clean)
 
     def stream(self, n: int, batch_size: int, rng: np.random.Generator) -> Iterator[Array]:
-        """Yield n samples in batches, never more than one batch in memory."""
+        """Yield n samples in batches, never more than one batch in memory.
+
+        Parameters
+        ----------
+        n : int
+            How many samples.
+        batch_size : int
+            Samples of a batch.
+        rng : numpy.random.Generator
+            Draws them.
+
+        Yields
+        ------
+        array (batch_size, F)
+            The next noisy samples.
+        """
         for first in range(0, n, batch_size):
             yield self.sample(min(batch_size, n - first), rng).V
 
 
 def with_outliers(clean: Array, magnitude: float, rng: np.random.Generator) -> Array:
-    """Add uniform noise from [-magnitude, magnitude] to 30 % of the entries of every sample."""
+    """Add uniform noise from [-magnitude, magnitude] to 30 % of the entries of every sample.
+
+    Parameters
+    ----------
+    clean : array (n, F)
+        The samples.
+    magnitude : float
+        The largest outlier.
+    rng : numpy.random.Generator
+        Draws the outliers.
+
+    Returns
+    -------
+    array (n, F)
+        Noisy samples, some entries of which may be negative.
+
+    Examples
+    --------
+    >>> noisy = onmf.data.examples.with_outliers(X, 50.0, np.random.default_rng(0))
+    >>> float((noisy != X).mean().round(2))
+    0.3
+    """
     n, F = clean.shape
     hit = rng.permuted(np.tile(np.arange(F) < round(OUTLIER_SHARE * F), (n, 1)), axis=1)
     return clean + hit * rng.uniform(-magnitude, magnitude, clean.shape)
@@ -88,17 +160,37 @@ DEPTHS = 0.4  # how unequal the cells' counts are, on the scale of logarithms
 
 @dataclass(frozen=True)
 class Cells:
-    """Counts of cells x genes, and the programmes and usages that they were drawn from."""
+    """Counts of cells x genes, and the programmes and usages that they were drawn from.
 
-    counts: Any  # (cells, genes), CSR
-    programmes: Array  # (programmes, genes): the share of each gene, rows that sum to one
-    usages: Array  # (cells, programmes): the share of each programme in the counts of a cell
-    markers: tuple[tuple[str, ...], ...]  # the genes that each programme raises
+    Attributes
+    ----------
+    counts : Any
+        (cells, genes), CSR.
+    programmes : array
+        (programmes, genes): the share of each gene, rows that sum to one.
+    usages : array
+        (cells, programmes): the share of each programme in the counts of a cell.
+    markers : tuple[tuple[str, ...], ...]
+        The genes that each programme raises.
+    genes : tuple[str, ...]
+    cells : tuple[str, ...]
+    """
+
+    counts: Any
+    programmes: Array
+    usages: Array
+    markers: tuple[tuple[str, ...], ...]
     genes: tuple[str, ...]
     cells: tuple[str, ...]
 
     def anndata(self) -> Any:
-        """Return an AnnData object, with the true usages in ``obsm["usages"]``."""
+        """Return an AnnData object, with the true usages in ``obsm["usages"]``.
+
+        Returns
+        -------
+        AnnData
+            Cells x genes.
+        """
         from anndata import AnnData
 
         obs, var = {"obs_names": list(self.cells)}, {"var_names": list(self.genes)}
@@ -110,6 +202,29 @@ def cells(n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 50
 
     All programmes express all genes, at levels that genes have in common; each raises a tenth of them about sevenfold,
     some of which others raise too. The first programme is the most used, the last the rarest.
+
+    Parameters
+    ----------
+    n : int
+        Cells.
+    genes : int
+        Genes.
+    programmes : int
+        Programmes, the components of the truth.
+    depth : float
+        Mean counts of a cell.
+    seed : int or Generator
+        Decides all numbers.
+
+    Returns
+    -------
+    Cells
+        Counts, and the truth behind them.
+
+    Examples
+    --------
+    >>> onmf.data.examples.cells(n=100, genes=50, programmes=4).usages.shape
+    (100, 4)
     """
     import scipy.sparse  # not needed for --help
 
@@ -143,7 +258,18 @@ LEAST_WORDS = 8  # shorter texts say too little
 
 
 def docstrings() -> Texts:
-    """Return the docstrings of a few packages of Python's library, as counts of words of three or more letters."""
+    """Return the docstrings of a few packages of Python's library, as counts of words of three or more letters.
+
+    Returns
+    -------
+    Texts
+        Documents with their labels.
+
+    Examples
+    --------
+    >>> len(onmf.data.examples.docstrings().label_names)
+    5
+    """
     from sklearn.feature_extraction.text import CountVectorizer
 
     library = Path(sysconfig.get_path("stdlib"))

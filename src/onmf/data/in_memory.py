@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Counts, is_array_like
+from onmf._support.arrays import Counts, Data, is_array_like
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, native, require_matrix
 from onmf.model.validation import DataError
 
@@ -16,11 +16,22 @@ BUCKETS = 256
 
 
 class Rows(Source):
-    """The rows of a 2-D array or a sparse matrix."""
+    """The rows of a 2-D array or a sparse matrix.
+
+    Parameters
+    ----------
+    X : array or sparse matrix (n, F)
+        The samples.
+
+    Examples
+    --------
+    >>> onmf.data.Rows(X).n_samples
+    60
+    """
 
     any_order = seeks = checked = True
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Data) -> None:
         require_matrix("the argument of Rows", X, empty=True)
         self.X = native(X)
         self.n_samples, self.n_features = X.shape
@@ -68,7 +79,19 @@ class Permutation:
 
 
 class Batches(Sequential):
-    """Batches of any sizes. A list, or a function that returns an iterator, can be read again; an iterator cannot."""
+    """Batches of any sizes. A list, or a function that returns an iterator, can be read again; an iterator cannot.
+
+    Parameters
+    ----------
+    batches : iterable of arrays or sparse matrices, or a function that returns one
+        The batches.
+
+    Examples
+    --------
+    >>> source = onmf.data.Batches(lambda: np.array_split(X, 6))
+    >>> OnlineNMF(3, shuffle=False, max_passes=2, random_state=0).fit(source).n_iter_
+    2
+    """
 
     where = "an iterator of batches"
 
@@ -101,19 +124,19 @@ class Batches(Sequential):
                 first += rows.shape[0]
 
 
-def is_stream(X: Any) -> bool:
+def is_stream(X: Data) -> bool:
     """Return whether it is an iterator, or an iterable such as a data loader, neither a sequence nor an array."""
     plain = hasattr(X, "__getitem__") or hasattr(X, "shape") or hasattr(X, "__array__")
     return hasattr(X, "__next__") or (hasattr(X, "__iter__") and not plain)
 
 
-def are_texts(X: Any) -> bool:
+def are_texts(X: Data) -> bool:
     """Return whether X is a list of texts, or a column of a table that holds some."""
     one_by_one = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
     return one_by_one and isinstance(next(iter(X), None), str)
 
 
-def as_stream(X: Any) -> Source | None:
+def as_stream(X: Data) -> Source | None:
     """Return a source as it is, and an iterator of batches as one; None for data in memory."""
     if isinstance(X, Source):
         return X

@@ -158,6 +158,29 @@ def register(
     keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (as
     in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
     that installs it. ``holds`` recognises a file or folder that needs no scheme, whatever its suffix.
+
+    Parameters
+    ----------
+    name : str
+        The scheme.
+    suffixes : collection of str
+        Ends of file names that need no scheme.
+    takes, needs, extra, feature_options, count_features, holds
+        As above.
+
+    Returns
+    -------
+    callable
+        The decorator.
+
+    Examples
+    --------
+    >>> @onmf.data.register("doubled", suffixes=(".doubled.npy",))
+    ... def doubled(path):
+    ...     return onmf.data.Rows(2 * np.load(path))
+    >>> np.save("x.npy", X)
+    >>> onmf.data.open_source("doubled:x.npy").n_samples
+    60
     """
 
     def record(opener: Opener) -> Opener:
@@ -221,6 +244,26 @@ def open_source(text: str | Path, like: Spec | None = None, grow: bool = False) 
     size, columns, ... An option that is given and contradicts it raises an error. With ``grow``, new words or columns
     come after the model's features, for ``fit(..., resume_from=model)`` to add. Every scheme takes ``memory=500MB``,
     which reading a batch may take, and ``links=follow``.
+
+    Parameters
+    ----------
+    text : str or Path
+        ``PATH``, ``SCHEME:PATH`` or ``SCHEME:PATH?OPTION=VALUE&OPTION=VALUE``.
+    like : Spec or None
+        The ``source_`` of a model.
+    grow : bool
+        Whether features that the model does not have are added after its own.
+
+    Returns
+    -------
+    Source
+        The samples, which are read in batches.
+
+    Examples
+    --------
+    >>> np.savetxt("x.csv", X, delimiter=",")
+    >>> onmf.data.open_source("csv:x.csv?header=no").n_features
+    30
     """
     like = replace(like, grows=True) if grow and like is not None else like
     scheme, path, options = _parsed(str(text))

@@ -353,6 +353,28 @@ def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **
     """Return texts in memory as rows of counts, with the options that files of texts take: ``stop="english"``.
 
     ``like`` and ``grow`` are as in ``open_source``.
+
+    Parameters
+    ----------
+    given : iterable of str
+        The texts.
+    like : Spec or None
+        The ``source_`` of a model, whose words are counted.
+    grow : bool
+        Whether new words are added to those of the model.
+    **options
+        As of files of texts: ``words``, ``stop``, ``min_df``, ``max_df``, ``ngrams``, ``tfidf``, ...
+
+    Returns
+    -------
+    Source
+        Counts (texts, words).
+
+    Examples
+    --------
+    >>> source = onmf.data.texts(["the cat sat", "a cat and a dog"], stop="english", min_df=1)
+    >>> source.feature_names
+    ['cat', 'dog', 'sat']
     """
     given = list(given)
     for row, text in enumerate(given):

@@ -48,6 +48,26 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
 
     ``OnlineNMF.fit`` with ``shuffle=True`` draws by its own ``random_state``, anew in every pass; otherwise the seed
     decides, and every pass is the same. Row numbers are those of the source.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    buffer : int, default 10000
+        Rows that wait.
+    seed : int, default 0
+        Decides the order where ``fit`` does not shuffle.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> source = onmf.data.shuffle(onmf.data.Batches([X[:30], X[30:]]), buffer=50)
+    >>> OnlineNMF(3, random_state=0).fit(source).n_samples_seen_
+    60
     """
     _require(source, buffer=buffer)
     require_whole(0, seed=seed)
@@ -107,7 +127,25 @@ def with_columns(X: Any, found: Sequence[str], names: Sequence[str], fill: float
 
 
 def repeat(source: Source, passes: int) -> Source:
-    """Return several passes as one, each shuffled anew if at all."""
+    """Return several passes as one, each shuffled anew if at all.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    passes : int
+        How many passes become one.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> onmf.data.repeat(onmf.data.Rows(X), 2).n_samples
+    120
+    """
     _require(source, passes=passes)
     if passes > 1 and not source.rewinds:
         raise SourceError("this source can be read only once, so it cannot be repeated; write it to a file first.")
@@ -121,7 +159,25 @@ def repeat(source: Source, passes: int) -> Source:
 
 
 def take(source: Source, n: int) -> Source:
-    """Return the first n rows."""
+    """Return the first n rows.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    n : int
+        How many rows.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> onmf.data.take(onmf.data.Rows(X), 10).n_samples
+    10
+    """
     _require(source, n=n)
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
@@ -138,7 +194,26 @@ def take(source: Source, n: int) -> Source:
 
 
 def scale(source: Source, factor: float) -> Source:
-    """Return the source with every entry multiplied by a factor."""
+    """Return the source with every entry multiplied by a factor.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    factor : float
+        The factor, zero or more.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> _, batch = next(onmf.data.scale(onmf.data.Rows(X), 2.0).batches(60))
+    >>> bool((batch == 2 * X).all())
+    True
+    """
     _require(source)
     require_at_least(0, factor=factor)
 
@@ -151,7 +226,26 @@ def scale(source: Source, factor: float) -> Source:
 
 
 def rebatch(source: Source, size: int) -> Source:
-    """Return batches of one size, whatever is asked for; only the last may be shorter."""
+    """Return batches of one size, whatever is asked for; only the last may be shorter.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    size : int
+        Rows of a batch.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> source = onmf.data.rebatch(onmf.data.Batches([X[:10], X[10:]]), 25)
+    >>> [len(batch) for _, batch in source.batches(100)]
+    [25, 25, 10]
+    """
     _require(source, size=size)
 
     def batches(_: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
@@ -164,6 +258,24 @@ def prefetch(source: Source, depth: int = 2) -> Source:
     """Return a source that reads up to ``depth`` batches ahead in a thread, while the last one is learnt from.
 
     Errors are raised where the batch is missing, and bad samples reported where they were among the batches.
+
+    Parameters
+    ----------
+    source : Source
+        The source that is read.
+    depth : int, default 2
+        Batches that wait at most.
+
+    Returns
+    -------
+    Source
+        The new source; nothing is read yet.
+
+    Examples
+    --------
+    >>> source = onmf.data.prefetch(onmf.data.Batches([X[:30], X[30:]]))
+    >>> OnlineNMF(3, shuffle=False, random_state=0).fit(source).n_samples_seen_
+    60
     """
     _require(source, depth=depth)
 

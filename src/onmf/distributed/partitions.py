@@ -196,6 +196,26 @@ def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec |
     a source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range
     of about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` has the
     meaning that it has in ``open_source``. All workers must see the files under the same names.
+
+    Parameters
+    ----------
+    data : str, Path or Source
+        The files.
+    rows : int or None
+        Rows of a partition.
+    like : Spec or None
+        The ``source_`` of a model.
+
+    Returns
+    -------
+    Partitions
+        What ``fit`` and ``transform`` take.
+
+    Examples
+    --------
+    >>> np.save("x.npy", X)
+    >>> len(onmf.distributed.partitioned("x.npy", rows=20))
+    3
     """
     if rows is not None:
         require_whole(1, rows=rows)

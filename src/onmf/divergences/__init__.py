@@ -49,6 +49,21 @@ def get(divergence: Divergence | str | float) -> Divergence:
 
     A number is beta, as in scikit-learn's ``beta_loss``. A family's special case (``"beta:1"``, ``Beta(1.0)``) becomes
     the divergence of that name, which has a fast path.
+
+    Parameters
+    ----------
+    divergence : Divergence, str or float
+        What ``divergence=`` takes.
+
+    Returns
+    -------
+    Divergence
+        The object.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("beta:1")
+    KullbackLeibler()
     """
     meant: Any = divergence
     return Divergence.get(Beta(meant) if is_number(meant) and np.isfinite(meant) else meant).special_case()

@@ -118,6 +118,16 @@ class Alpha(AlphaFamily, name="alpha"):
     """d(x || y) = sum_f (y [(x/y)^alpha - 1] - alpha (x - y)) / (alpha (alpha - 1)).
 
     alpha = 1 is Kullback-Leibler, alpha = 1/2 Hellinger, alpha = 0 the limit sum_f y log(y/x) + x - y.
+
+    Parameters
+    ----------
+    alpha : float
+        The order; 0.5 is Hellinger's, 1 Kullback-Leibler's.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, divergence=onmf.divergences.Alpha(0.7), random_state=0).fit(X).divergence_
+    Alpha(alpha=0.7)
     """
 
     alpha: float
@@ -140,7 +150,13 @@ class Alpha(AlphaFamily, name="alpha"):
 
 @dataclass(frozen=True)
 class Hellinger(AlphaFamily, name="hellinger"):
-    """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts, less sensitive to large ones than Kullback-Leibler."""
+    """d(x || y) = 2 sum_f (sqrt x - sqrt y)^2: counts, less sensitive to large ones than Kullback-Leibler.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("hellinger")
+    Hellinger()
+    """
 
     alpha = 0.5
 
@@ -154,7 +170,13 @@ class Hellinger(AlphaFamily, name="hellinger"):
 
 @dataclass(frozen=True)
 class KullbackLeibler(AlphaFamily, name="kl", aliases=("kullback-leibler",)):
-    """d(x || y) = sum_f x log(x/y) - x + y: Poisson noise, counts, text."""
+    """d(x || y) = sum_f x log(x/y) - x + y: Poisson noise, counts, text.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("kl")
+    KullbackLeibler()
+    """
 
     alpha = 1.0
 

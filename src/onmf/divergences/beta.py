@@ -21,6 +21,16 @@ class Beta(Separable, name="beta"):
     """d(x || y) = sum_f (x^beta - y^beta - beta y^(beta-1) (x - y)) / (beta (beta - 1)).
 
     beta = 2 is half the squared l2 distance, beta = 1 Kullback-Leibler, beta = 0 Itakura-Saito.
+
+    Parameters
+    ----------
+    beta : float
+        The order.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, divergence="beta:1.5", random_state=0).fit(X).divergence_
+    Beta(beta=1.5)
     """
 
     beta: float
@@ -105,7 +115,13 @@ class Beta(Separable, name="beta"):
 
 @dataclass(frozen=True)
 class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
-    """d(x || y) = sum_f x/y - log(x/y) - 1: multiplicative noise, power spectra of sound."""
+    """d(x || y) = sum_f x/y - log(x/y) - 1: multiplicative noise, power spectra of sound.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("is")
+    ItakuraSaito()
+    """
 
     domain = Domain(x=POSITIVE, y=POSITIVE)
     degree = 0.0
@@ -146,7 +162,13 @@ class ItakuraSaito(Separable, name="is", aliases=("itakura-saito",)):
 
 @dataclass(frozen=True)
 class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")):
-    """d(x || y) = ||x - y||^2 / 2: Gaussian noise."""
+    """d(x || y) = ||x - y||^2 / 2: Gaussian noise.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("squared_l2")
+    SquaredL2()
+    """
 
     convex = True
     lipschitz = 1.0

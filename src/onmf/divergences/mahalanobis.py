@@ -14,7 +14,19 @@ from onmf.divergences.base import Divergence, RowMean, row_mean
 
 @dataclass(frozen=True, eq=False)
 class Mahalanobis(Divergence, name="mahalanobis"):
-    """d(x || y) = (x - y)' A (x - y) / 2 with A (F, F) symmetric and positive definite, e.g. an inverse covariance."""
+    """d(x || y) = (x - y)' A (x - y) / 2 with A (F, F) symmetric and positive definite, e.g. an inverse covariance.
+
+    Parameters
+    ----------
+    A : array (F, F)
+        The matrix.
+
+    Examples
+    --------
+    >>> A = np.linalg.inv(np.cov(X.T) + np.eye(30))
+    >>> OnlineNMF(3, divergence=onmf.divergences.Mahalanobis(A), random_state=0).fit(X).n_components_
+    3
+    """
 
     A: Array = field(repr=False)
 

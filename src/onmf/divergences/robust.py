@@ -23,7 +23,13 @@ SAMPLED = 500  # values that tell where their median lies
 
 @dataclass(frozen=True)
 class L1(Separable, name="l1"):
-    """d(x || y) = sum_f |x - y|: many entries are outliers, the others exact."""
+    """d(x || y) = sum_f |x - y|: many entries are outliers, the others exact.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("l1")
+    L1()
+    """
 
     smooth = False
     convex = True
@@ -42,7 +48,7 @@ class L1(Separable, name="l1"):
 
         A share of the sample's mean is added, for the coefficients a millionth. They fit as many entries exactly as
         they are many, and samples in the cone of the components altogether: with next to nothing in its place, these
-        would hold the components where they are (docs/divergences.md).
+        would hold the components where they are (divergences.md).
         """
         r = Y - X
         size = xp.abs(r)
@@ -63,7 +69,13 @@ class L1(Separable, name="l1"):
 
 @dataclass(frozen=True)
 class L2(Divergence, name="l2"):
-    """d(x || y) = ||x - y||, not squared: whole samples are outliers."""
+    """d(x || y) = ||x - y||, not squared: whole samples are outliers.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("l2")
+    L2()
+    """
 
     smooth = False
     smooth_unless_exact = True
@@ -106,6 +118,17 @@ class Huber(Separable, name="huber"):
 
     Some entries are outliers, the others have Gaussian noise. ``delta`` is in the data's units. If it is not given, it
     starts at a tenth of the mean of the first batch, and the fast methods then adapt it to the residuals.
+
+    Parameters
+    ----------
+    delta : float or None
+        The residual from which on the loss grows linearly.
+
+    Examples
+    --------
+    >>> model = OnlineNMF(3, divergence="huber:0.5", random_state=0).fit(X)
+    >>> model.delta_
+    0.5
     """
 
     delta: float | None = None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
-from onmf._support.arrays import Array, is_dask, is_tensor
+from onmf._support.arrays import Array, Data, is_dask, is_tensor
 from onmf._support.checks import generators, require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
@@ -40,7 +41,7 @@ from onmf.samples import as_samples, checked_missing, given_rows, weighted
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
-def is_distributed(X: Any) -> bool:
+def is_distributed(X: Data) -> bool:
     """Tell whether X lies, or is read, in partitions."""
     return isinstance(X, Partitions) or is_dask(X)
 
@@ -53,7 +54,7 @@ def _names(fitted: Fitted) -> Any:
 class _Frames(TransformerMixin):
     """scikit-learn wraps ``transform``, so that it gives the data frame that a model's ``set_output`` asks for."""
 
-    def transform(self: Any, X: Any, H: Array) -> Any:
+    def transform(self: Any, X: Data, H: Array) -> Any:
         """Return H, which belongs to X."""
         return H
 
@@ -106,17 +107,49 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     # Parameters
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with ``deep``, also the constants of method, divergence and sets: ``method__tau``."""
+        """Return the parameters; with ``deep``, also the constants of method, divergence and sets: ``method__tau``.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Whether to add the constants.
+
+        Returns
+        -------
+        dict
+            The values by their names.
+
+        Examples
+        --------
+        >>> OnlineNMF(5, method="paper:tau=5").get_params()["method__tau"]
+        5
+        """
         params: dict[str, Any] = super().get_params(deep=False)
         return params | constants_in(params) if deep else params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``method__tau=5`` replaces the method by one with that constant."""
+        """Set parameters; ``method__tau=5`` replaces the method by one with that constant.
+
+        Parameters
+        ----------
+        **params
+            New values by their names.
+
+        Returns
+        -------
+        OnlineNMF or BatchNMF
+            The estimator itself.
+
+        Examples
+        --------
+        >>> OnlineNMF(5, method="paper").set_params(method__tau=5).method.tau
+        5
+        """
         return super().set_params(**with_constants(params, self.get_params(deep=False)))
 
     # Coefficients, fits and losses
 
-    def transform(self, X: Any, *, layer: str | None = None, weights: Any = None) -> Any:
+    def transform(self, X: Data, *, layer: str | None = None, weights: Data | None = None) -> Data:
         """Return the precise coefficients H (n, K) of X in the dictionary.
 
         X is an array, sparse matrix, data frame or AnnData object, of which ``layer`` is read if it is given; the genes
@@ -126,6 +159,26 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         A dask array or data frame, or ``onmf.distributed.partitioned``, gives a dask array, which is computed on
         demand.
+
+        Parameters
+        ----------
+        X : Data
+            Samples with the features of the model.
+        layer : str or None
+            The layer of an AnnData object that is read instead of its ``X``.
+        weights : array of the shape of X, or None
+            The weight of each entry; an entry of weight zero is missing.
+
+        Returns
+        -------
+        array (n, K), data frame, tensor, dask array, or iterator of arrays
+            H, in the form that X has, or that ``set_output`` asks for.
+
+        Examples
+        --------
+        >>> H = model.transform(X)
+        >>> H.shape
+        (60, 3)
         """
         if not isinstance(X, np.ndarray):
             if is_distributed(X):
@@ -159,17 +212,51 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         return self
 
     def fit_transform(
-        self, X: Any, y: Any = None, *, layer: str | None = None, weights: Any = None, **fit_params: Any
-    ) -> Any:
-        """Call ``fit``, and then ``transform`` of the same X with the same ``layer`` and ``weights`` of its entries."""
+        self, X: Data, y: Any = None, *, layer: str | None = None, weights: Data | None = None, **fit_params: Any
+    ) -> Data:
+        """Call ``fit``, and then ``transform`` of the same X with the same ``layer`` and ``weights`` of its entries.
+
+        Parameters
+        ----------
+        X, y, layer, weights, **fit_params
+            As in ``fit``.
+
+        Returns
+        -------
+        array (n, K) or data frame
+            H, as ``transform`` gives it.
+
+        Examples
+        --------
+        >>> OnlineNMF(3, random_state=0).fit_transform(X).shape
+        (60, 3)
+        """
         return self.fit(X, y, layer=layer, weights=weights, **fit_params).transform(X, layer=layer, weights=weights)
 
-    def proportions(self, X: Any, *, layer: str | None = None) -> Any:
+    def proportions(self, X: Data, *, layer: str | None = None) -> Data:
         """Return the share of every component in the fit of each sample (n, K): rows sum to one.
 
         Component k contributes h_k sum_f W_kf, and components have maximum 1, not sum 1, so that H alone does not tell.
         Coefficients on the simplex are shares already, but of the sample's contents: bright components carry more of
         its fit. A sample without any entry above zero, such as a text of unknown words, has no shares: its row is NaN.
+
+        Parameters
+        ----------
+        X : Data
+            Samples with the features of the model.
+        layer : str or None
+            The layer of an AnnData object that is read instead of its ``X``.
+
+        Returns
+        -------
+        array (n, K) or data frame
+            Shares that sum to one in each row.
+
+        Examples
+        --------
+        >>> shares = model.proportions(X)
+        >>> bool(np.allclose(shares.sum(axis=1), 1))
+        True
         """
         if is_distributed(X):
             return streaming.map_partitions(
@@ -181,8 +268,24 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             warnings.warn(f"{blank} of {len(shares)} samples {NOTHING_IN_THEM}.", UserWarning, stacklevel=2)
         return like(X, shares)
 
-    def inverse_transform(self, X: Any) -> Any:
-        """Return the fit H @ W of coefficients H (n, K)."""
+    def inverse_transform(self, X: Data) -> Data:
+        """Return the fit H @ W of coefficients H (n, K).
+
+        Parameters
+        ----------
+        X : array (n, K), data frame or dask array
+            Coefficients, as ``transform`` gives them.
+
+        Returns
+        -------
+        array (n, F), data frame or dask array
+            The fit, in the units of the data.
+
+        Examples
+        --------
+        >>> model.inverse_transform(model.transform(X)).shape
+        (60, 30)
+        """
         if is_distributed(X):
             find, F = PicklableModel(self).fit, self.n_features_in_
             return streaming.map_partitions(self, X, find, F, "inverse", coefficients=True)
@@ -197,11 +300,32 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         require_finite_values(fit, H, self._fitted.units.mean)
         return like(X, fit)
 
-    def complete(self, X: Any, *, weights: Any = None) -> Any:
+    def complete(self, X: Data, *, weights: Data | None = None) -> Data:
         """Return X (n, F) with its missing entries filled by the fit; all other entries stay as they are.
 
         An entry is missing if it is NaN, of weight zero or, with ``implicit="missing"``, not stored in a sparse X. A
         sample whose entries are all missing is filled with zeros.
+
+        Parameters
+        ----------
+        X : array (n, F), sparse matrix or data frame
+            Samples with missing entries.
+        weights : array of the shape of X, or None
+            The weight of each entry; an entry of weight zero is missing.
+
+        Returns
+        -------
+        array (n, F) or data frame
+            X without missing entries.
+
+        Examples
+        --------
+        >>> known = X.copy()
+        >>> known[0, 5] = np.nan
+        >>> tolerant = OnlineNMF(3, missing="nan", random_state=0).fit(known)
+        >>> filled = tolerant.complete(known)
+        >>> bool(np.isfinite(filled).all()), bool((filled[1:] == X[1:]).all())
+        (True, True)
         """
         samples = self._checked(on_host(X), weights)
         if not samples.masked:
@@ -211,11 +335,30 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         dense = samples.densified()
         return like(X, np.where(dense.entry_weights > 0, dense.matrix, fit))
 
-    def loss(self, X: Any, *, sample_weight: Any = None, weights: Any = None) -> float:
+    def loss(self, X: Data, *, sample_weight: ArrayLike | None = None, weights: Data | None = None) -> float:
         """Return the mean divergence per sample at the precise coefficients, in the data's units.
 
         Entries that are not missing count, by their weights; penalties are no part of it. X is whatever ``fit`` takes;
         sources and iterators of batches are read once, in memory that does not grow.
+
+        Parameters
+        ----------
+        X : Data
+            Samples with the features of the model.
+        sample_weight : array (n,) or None
+            How often each sample counts.
+        weights : array of the shape of X, or None
+            The weight of each entry.
+
+        Returns
+        -------
+        float
+            The mean of d(x || hW) over the samples.
+
+        Examples
+        --------
+        >>> model.loss(X) < OnlineNMF(1, random_state=0).fit(X).loss(X)
+        True
         """
         if is_distributed(X):
             return streaming.loss_of_partitions(self, X, sample_weight, weights)
@@ -224,15 +367,51 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             return streaming.loss_of_source(self, source)
         return self._inference().loss(self._checked(X, weights, sample_weight))
 
-    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> float:
-        """Return minus the loss: higher is better."""
+    def score(
+        self, X: Data, y: Any = None, *, sample_weight: ArrayLike | None = None, weights: Data | None = None
+    ) -> float:
+        """Return minus the loss: higher is better.
+
+        Parameters
+        ----------
+        X, sample_weight, weights
+            As in ``loss``.
+        y : None
+            Ignored; scikit-learn passes it.
+
+        Returns
+        -------
+        float
+            -loss(X).
+
+        Examples
+        --------
+        >>> model.score(X) == -model.loss(X)
+        True
+        """
         return -self.loss(X, sample_weight=sample_weight, weights=weights)
 
-    def stationarity(self, X: Any) -> float:
+    def stationarity(self, X: Data) -> float:
         """Return ||W - P_C(W - grad f(W))||_F in internal units, f being the mean loss over X with all penalties.
 
         It measures the distance from the critical points that the theorem is about; outside class D2 it only indicates
         it.
+
+        Parameters
+        ----------
+        X : array (n, F), sparse matrix or data frame
+            The samples of the mean loss.
+
+        Returns
+        -------
+        float
+            Zero at a critical point.
+
+        Examples
+        --------
+        >>> longer = OnlineNMF(3, max_passes=50, random_state=0).fit(X)
+        >>> longer.stationarity(X) < model.stationarity(X)
+        True
         """
         return self._inference().stationarity(self._checked(on_host(X)))
 
@@ -258,7 +437,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         Bad rows are treated as by ``served``.
         """
 
-        def fit(rows: Any, X: Any) -> Array:
+        def fit(rows: Any, X: Data) -> Array:
             if coefficients:
                 X = as_samples(X).densified().matrix
                 require_valid_entries(X, rows)
@@ -276,16 +455,51 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         both. ``"specificity"``: how far
         that share is above the next best component's, as a Kullback-Leibler divergence; for marker genes. The formulas
         are in ``onmf.insight.topics``. Features without names are "feature 0", "feature 1", ...
+
+        Parameters
+        ----------
+        n : int, default 10
+            How many features of each component.
+        by : {"relevance", "weight", "lift", "specificity"}
+            What ranks them.
+
+        Returns
+        -------
+        list of K lists of (name, value)
+            The largest value first.
+
+        Examples
+        --------
+        >>> leading = model.top_features(4)
+        >>> len(leading), len(leading[0])
+        (3, 4)
         """
         fitted = self._fitted
         require_whole(1, n=n)
         return leading_features(ranked(fitted.W, fitted.usage.shares, by), n, fitted.features.names)
 
-    def representative_samples(self, X: Any, n: int = 3) -> list[list[tuple[Any, float]]]:
+    def representative_samples(self, X: Data, n: int = 3) -> list[list[tuple[Any, float]]]:
         """Return for every component the n samples that show it best: their rows in X, and its share in each.
 
         X is a ``Source`` or what ``transform`` takes. A sample whose fit is as large as the mean one counts with half
         of the share: one of a few words may have all of it by chance.
+
+        Parameters
+        ----------
+        X : Data
+            Samples with the features of the model.
+        n : int, default 3
+            How many samples of each component.
+
+        Returns
+        -------
+        list of K lists of (row, share)
+            The best sample first.
+
+        Examples
+        --------
+        >>> [len(samples) for samples in model.representative_samples(X, n=2)]
+        [2, 2, 2]
         """
         require_whole(1, n=n)
         found, mass = Representatives(n, self.n_components_), self.components_.sum(axis=1)
@@ -294,14 +508,46 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             found.add(range(len(H)) if rows is None else rows, H * mass)
         return found.leading
 
-    def with_feature_names(self, names: Any) -> Self:
-        """Return the model with names for its features, such as ``pipeline[:-1].get_feature_names_out()``."""
+    def with_feature_names(self, names: Sequence[str]) -> Self:
+        """Return the model with names for its features, such as ``pipeline[:-1].get_feature_names_out()``.
+
+        Parameters
+        ----------
+        names : sequence of F str
+            The names of the features, in the order of the columns.
+
+        Returns
+        -------
+        OnlineNMF or BatchNMF
+            A copy; the model itself keeps its names.
+
+        Examples
+        --------
+        >>> model.with_feature_names(cells.genes).feature_names_in_[0]
+        'gene00'
+        """
         named = copy.copy(self)
         named._learned = replace(self._fitted, features=Features.of(self.n_features_in_, names))
         return named
 
-    def for_pyldavis(self, X: Any) -> dict[str, Any]:
-        """Return the arguments of ``pyLDAvis.prepare`` for a matrix of counts or texts, without blank ones."""
+    def for_pyldavis(self, X: Data) -> dict[str, Any]:
+        """Return the arguments of ``pyLDAvis.prepare`` for a matrix of counts or texts, without blank ones.
+
+        Parameters
+        ----------
+        X : array (n, F), sparse matrix, data frame or list of texts
+            The counts of words in each document.
+
+        Returns
+        -------
+        dict
+            For ``pyLDAvis.prepare(**model.for_pyldavis(X))``.
+
+        Examples
+        --------
+        >>> sorted(model.for_pyldavis(X))[:2]
+        ['doc_lengths', 'doc_topic_dists']
+        """
         return description.for_pyldavis(self, *self._validated(X, reset=False))
 
     def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
@@ -312,15 +558,54 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         ``varm[f"{key}_scores"]``, and the settings to ``uns[key]``. The genes are found by their names: those that the
         object lacks count as zeros, and those that the model lacks get the weights that fit them best beside these
         coefficients. ``layer`` is read instead of ``X``.
+
+        Parameters
+        ----------
+        adata : AnnData
+            Cells x genes; it is changed.
+        key : str, default "onmf"
+            The name under which the results are stored.
+        layer : str or None
+            The layer that is read instead of ``adata.X``.
+
+        Returns
+        -------
+        AnnData
+            The same object.
+
+        Examples
+        --------
+        >>> adata = cells.anndata()
+        >>> OnlineNMF(3, random_state=0).fit(adata).annotate(adata).obsm["X_onmf"].shape
+        (60, 3)
         """
         return description.annotate(self, adata, key, layer)
 
-    def report(self, X: Any = None, path: str | Path = "report.html", *, title: str | None = None) -> Path:
+    def report(self, X: Data | None = None, path: str | Path = "report.html", *, title: str | None = None) -> Path:
         """Write a page about the model: components, convergence and warnings; with X, how it fits them.
 
         The page is one HTML file that needs no network. X is whatever ``transform`` takes: an array, sparse matrix,
         data frame, AnnData object, ``Source`` or iterator of batches; it is read once, in memory that does not grow.
         Rows of X that cannot be used are counted on the page. Needs ``onmf[report]``.
+
+        Parameters
+        ----------
+        X : Data or None
+            Samples to judge the fit by; None leaves that part out.
+        path : str or Path, default "report.html"
+            The file to write.
+        title : str or None
+            The heading of the page.
+
+        Returns
+        -------
+        Path
+            The file that was written.
+
+        Examples
+        --------
+        >>> model.report(X, "report.html", title="Three programmes").name
+        'report.html'
         """
         usual = f"{type(self).__name__} with {self.n_components_} components"
         description.write_report(self, X, path, title or usual)
@@ -424,7 +709,23 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     # scikit-learn's conventions
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the names of the columns of H: component_0, component_1, ..."""
+        """Return the names of the columns of H: component_0, component_1, ...
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored; scikit-learn passes it.
+
+        Returns
+        -------
+        array (K,) of str
+            The names.
+
+        Examples
+        --------
+        >>> list(model.get_feature_names_out())
+        ['component_0', 'component_1', 'component_2']
+        """
         return np.asarray([f"component_{k}" for k in range(self._fitted.state.W.shape[0])], dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:

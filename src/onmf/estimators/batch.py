@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import divergences
 from onmf._support import threads
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Data
 from onmf._support.checks import generators, require_at_least, require_whole
 from onmf.data.columns import Features
 from onmf.data.inputs import layer_of, require_same_features
@@ -71,9 +72,9 @@ class BatchNMF(NMF):
     divergence : str or Divergence, default "kl"
         The loss d(x || hW), as in ``OnlineNMF``. Huber's delta, if not given, is a tenth of the data's mean.
     init : {"kmeans++", "uniform", "samples", "nndsvda"}, array (K, F) or fitted model, default "kmeans++"
-        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. A fitted
-        ``OnlineNMF`` gives its components. Zeros in it stay zeros under multiplicative updates, which never leave them.
-        Other solvers begin with an online pass over up to 5,000 samples, unless they are given a dictionary.
+        The initial dictionary; with ``fixed`` an array (K - J, F), of the components that are learnt. Zeros
+        in it stay zeros under multiplicative updates, which never leave them. Other solvers begin with an online pass
+        over up to 5,000 samples from there. A fitted ``OnlineNMF`` gives its components, and needs no such pass.
     n_init : int, default 1
         Starts, drawn by ``random_state``: ``fit`` learns from each and keeps the model with the lowest ``loss(X)``.
     fixed : array (J, F) or None, default None
@@ -139,6 +140,12 @@ class BatchNMF(NMF):
         At the start and after every iteration: samples read so far, seconds, and the mean loss of a sample.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+
+    Examples
+    --------
+    >>> batch = onmf.BatchNMF(3, divergence="kl", random_state=0).fit(X)
+    >>> batch.converged_, batch.coefficients_.shape
+    (True, (60, 3))
     """
 
     solver: str = "auto"
@@ -154,7 +161,13 @@ class BatchNMF(NMF):
     reconstruction_err_ = FittedAttribute[Factorised, float](lambda factorised: factorised.reconstruction_error)
 
     def fit(
-        self, X: Any, y: Any = None, *, layer: str | None = None, sample_weight: Any = None, weights: Any = None
+        self,
+        X: Data,
+        y: Any = None,
+        *,
+        layer: str | None = None,
+        sample_weight: ArrayLike | None = None,
+        weights: Data | None = None,
     ) -> Self:
         """Learn the dictionary from X, an array, sparse matrix or data frame. An error leaves the model as it was.
 
@@ -162,6 +175,29 @@ class BatchNMF(NMF):
 
         A sample counts as often as its ``sample_weight`` says, and not at all if that is zero. ``weights``, of the
         shape of X, weigh its entries: an entry of weight zero is missing.
+
+        Parameters
+        ----------
+        X : Data
+            All samples, one per row.
+        y : None
+            Ignored; scikit-learn passes it.
+        layer : str or None
+            The layer of an AnnData object that is read instead of its ``X``.
+        sample_weight : array (n,) or None
+            How often each sample counts.
+        weights : array of the shape of X, or None
+            The weight of each entry.
+
+        Returns
+        -------
+        BatchNMF
+            The fitted estimator itself.
+
+        Examples
+        --------
+        >>> onmf.BatchNMF(3, solver="multiplicative", random_state=0).fit(X).n_components_
+        3
         """
         self._check_batch_settings()
         X = layer_of(X, layer)
@@ -284,7 +320,7 @@ class BatchNMF(NMF):
             if solver == "surrogate":
                 updates = SurrogateUpdates(inside, shown, box, C, updates)
             shown = Samples(shown.completed(), None, shown.sample_weight)
-        if solver != "multiplicative" and isinstance(init, str) and C.fixed < self.n_components:
+        if solver != "multiplicative" and not isinstance(self.init, NMF) and C.fixed < self.n_components:
             return updates, self._learnt_online(X, features, rng), raised
         K, ratios = self.n_components - C.fixed, not divergence.domain.x.includes_zero
         first = initial_dictionary(init, shown, K, rng, ratios, fixed)

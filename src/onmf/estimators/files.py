@@ -17,6 +17,19 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
 
     Callbacks are not stored, nor is a ``random_state`` that is not an integer. An unregistered divergence of your own
     must be given to ``load`` again.
+
+    Parameters
+    ----------
+    nmf : OnlineNMF
+        A fitted model.
+    path : str or Path
+        The file to write. An existing model file is replaced in one step.
+
+    Examples
+    --------
+    >>> onmf.save(model, "model.safetensors")
+    >>> bool((onmf.load("model.safetensors").components_ == model.components_).all())
+    True
     """
     if not isinstance(nmf, OnlineNMF):
         raise TypeError(f"save(model, path) takes an OnlineNMF first; got {type(nmf).__name__}.")
@@ -39,6 +52,24 @@ def load(path: str | Path, divergence: Divergence | None = None) -> OnlineNMF:
 
     Everything read is checked; nothing is executed. A model that was learnt with an unregistered divergence of your own
     needs it again, as ``divergence``.
+
+    Parameters
+    ----------
+    path : str or Path
+        A model file, or a checkpoint.
+    divergence : Divergence or None
+        The unregistered divergence of your own that the model was learnt with.
+
+    Returns
+    -------
+    OnlineNMF
+        The fitted model.
+
+    Examples
+    --------
+    >>> onmf.save(model, "model.safetensors")
+    >>> onmf.load("model.safetensors").n_samples_seen_
+    60
     """
     settings, learned = model.read(path, divergence)
     if divergence is not None and settings["divergence"] is not divergence:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from onmf import learner, methods
 from onmf._support import threads
-from onmf._support.arrays import is_tensor
+from onmf._support.arrays import Data, is_tensor
 from onmf._support.checks import generators, require_whole
 from onmf.data import Batches, Rows, Source, Spec, texts
 from onmf.data.columns import Features
@@ -174,7 +175,7 @@ class OnlineNMF(NMF):
         After ``fit`` of a pipe: the lines (of arrays, the rows) from the first one on that a producer need not send
         again; blank and skipped ones count, the one that names the columns does not.
     guarantee_ : str
-        What a theorem (docs/theory.md) promises for this model, or which of its assumptions this run does not meet.
+        What a theorem (theory.md) promises for this model, or which of its assumptions this run does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` gives the precise one.
@@ -185,6 +186,12 @@ class OnlineNMF(NMF):
         How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+
+    Examples
+    --------
+    >>> model = OnlineNMF(3, divergence="kl", random_state=0).fit(X)
+    >>> model.components_.shape, model.transform(X).shape
+    ((3, 30), (60, 3))
     """
 
     method: Choice | str = "auto"
@@ -229,12 +236,12 @@ class OnlineNMF(NMF):
 
     def fit(
         self,
-        X: Any,
+        X: Data,
         y: Any = None,
         *,
         layer: str | None = None,
-        sample_weight: Any = None,
-        weights: Any = None,
+        sample_weight: ArrayLike | None = None,
+        weights: Data | None = None,
         checkpoint: Checkpoint | str | Path | None = None,
         resume: bool = False,
         resume_from: OnlineNMF | str | Path | None = None,
@@ -258,6 +265,37 @@ class OnlineNMF(NMF):
         its own: ``?weight=COLUMN``.
 
         With ``resume_from``, a fitted model or its file, learning is not begun afresh: X are new data for that model.
+
+        Parameters
+        ----------
+        X : Data
+            The samples, one per row.
+        y : None
+            Ignored; scikit-learn passes it.
+        layer : str or None
+            The layer of an AnnData object that is read instead of its ``X``.
+        sample_weight : array (n,) or None
+            How often each sample counts.
+        weights : array of the shape of X, or None
+            The weight of each entry.
+        checkpoint : Checkpoint, str, Path or None
+            The file that keeps the state of the run.
+        resume : bool, default False
+            Whether to continue the run in that file.
+        resume_from : OnlineNMF, str, Path or None
+            A fitted model, or its file, that learns from X in addition.
+
+        Returns
+        -------
+        OnlineNMF
+            The fitted estimator itself.
+
+        Examples
+        --------
+        >>> model = OnlineNMF(3, random_state=0).fit(X)
+        >>> more = OnlineNMF(3, random_state=0).fit(X[:20], resume_from=model)
+        >>> model.n_samples_seen_, more.n_samples_seen_
+        (60, 80)
         """
         self._check_settings()
         if self.n_init > 1:
@@ -276,7 +314,13 @@ class OnlineNMF(NMF):
                 return self._fit(X, (sample_weight, weights), configured, keep, resume, resume_from)
 
     def _fit(
-        self, X: Any, weights: Weights, configured: _Configured, keep: Checkpoint | None, resume: bool, resume_from: Any
+        self,
+        X: Data,
+        weights: Weights,
+        configured: _Configured,
+        keep: Checkpoint | None,
+        resume: bool,
+        resume_from: Any,
     ) -> Self:
         """Learn, and write checkpoints to a file that no other run writes."""
         recipe, reading, configured.learned = configured.recipe, configured.reading, None
@@ -333,10 +377,36 @@ class OnlineNMF(NMF):
             raise
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, weights: Any = None) -> Self:
+    def partial_fit(
+        self, X: Data, y: Any = None, *, sample_weight: ArrayLike | None = None, weights: Data | None = None
+    ) -> Self:
         """Learn from one more batch, or in one pass over data of Dask. An error leaves the model as it was.
 
         A model learns in one thread at a time, while any number of threads may use what it has learnt so far.
+
+        Parameters
+        ----------
+        X : Data
+            A batch of samples, one per row.
+        y : None
+            Ignored; scikit-learn passes it.
+        sample_weight : array (n,) or None
+            How often each sample counts.
+        weights : array of the shape of X, or None
+            The weight of each entry.
+
+        Returns
+        -------
+        OnlineNMF
+            The estimator itself.
+
+        Examples
+        --------
+        >>> stream = OnlineNMF(3, random_state=0)
+        >>> for batch in np.array_split(X, 4):
+        ...     stream = stream.partial_fit(batch)
+        >>> stream.n_samples_seen_
+        60
         """
         with threads.learning_alone(self):
             configured, before = self._configured(), self._learned

@@ -39,6 +39,29 @@ def recommend(model: Any, user: Any, n: int = 10, *, exclude_seen: bool = True) 
     or a data frame, in which NaN and, unless the model has ``missing="nan"``, zero is not known. Items of a data frame
     are found by name; those that the model does not know are left out, with a warning. ``exclude_seen`` leaves out
     what the user has rated.
+
+    Parameters
+    ----------
+    model : OnlineNMF or BatchNMF
+        A fitted model of users x items.
+    user : array, sparse matrix or data frame (users, items)
+        Known ratings.
+    n : int, default 10
+        Items for each user.
+    exclude_seen : bool, default True
+        Whether to leave out what the user has rated.
+
+    Returns
+    -------
+    list of lists of Recommendation
+        For each user, (item, score, rating), the highest score first.
+
+    Examples
+    --------
+    >>> ratings = np.array([[5, 4, 0, 1], [4, 5, 0, 1], [1, 0, 5, 4], [0, 1, 4, 5.0]])
+    >>> model = OnlineNMF(2, divergence="squared_l2", max_passes=20, random_state=0).fit(ratings)
+    >>> [each.item for each in onmf.recommend(model, ratings[:1], n=1)[0]]
+    ['feature 2']
     """
     require_whole(1, n=n)
     names = names_of(model)

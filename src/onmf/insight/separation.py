@@ -41,6 +41,35 @@ def separate(
     of a model that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from
     arrays of power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it,
     their ``hop``.
+
+    Parameters
+    ----------
+    model : OnlineNMF or BatchNMF
+        A model of power spectra.
+    sound : array (samples,) or (samples, channels)
+        The recording.
+    rate : float
+        Samples per second.
+    groups : list of lists of int, "fixed" or None
+        Components that belong to one part; None: a part for each.
+    window, hop : int or None
+        Samples in a frame, and from one frame to the next, of a model that was not learnt from recordings.
+
+    Returns
+    -------
+    array (parts, samples) or (parts, samples, channels)
+        The parts, which sum to the sound.
+
+    Examples
+    --------
+    >>> t = np.arange(8000) / 8000
+    >>> low, high = np.sin(2 * np.pi * 300 * t), np.sin(2 * np.pi * 2000 * t) * (t > 0.5)
+    >>> frames = np.lib.stride_tricks.sliding_window_view(low + high, 256)[::128] * np.hanning(257)[:-1]
+    >>> power = np.abs(np.fft.rfft(frames)) ** 2
+    >>> notes = OnlineNMF(2, divergence="kl", max_passes=20, random_state=0).fit(power)
+    >>> parts = onmf.separate(notes, low + high, 8000, window=256)
+    >>> parts.shape, bool(np.allclose(parts.sum(axis=0), low + high))
+    ((2, 8000), True)
     """
     X = np.asarray(sound)
     if X.ndim not in (1, 2) or X.dtype.kind not in "buif":

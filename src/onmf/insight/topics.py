@@ -41,7 +41,28 @@ def _specificity(P: Array, usage: Array) -> Array:
 
 
 def relevance(P: Array, usage: Array, blend: float = LAMBDA) -> Array:
-    """Return the relevance of every feature to every component, given their shares P and the components' usage."""
+    """Return the relevance of every feature to every component, given their shares P and the components' usage.
+
+    Parameters
+    ----------
+    P : array (K, F)
+        The share of each feature in each component.
+    usage : array (K,)
+        Each component's share of all that is fitted.
+    blend : float, default 0.4
+        1 gives the weight, 0 the lift.
+
+    Returns
+    -------
+    array (K, F)
+        The relevance.
+
+    Examples
+    --------
+    >>> P = model.components_ / model.components_.sum(axis=1, keepdims=True)
+    >>> onmf.topics.relevance(P, model.usage_).shape
+    (3, 30)
+    """
     return P / (usage @ P + 1 / P.shape[1]) ** (1 - blend)
 
 
@@ -54,7 +75,27 @@ RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:
-    """Return the values (K, F) by which the features of every component are ranked."""
+    """Return the values (K, F) by which the features of every component are ranked.
+
+    Parameters
+    ----------
+    W : array (K, F)
+        The components.
+    usage : array (K,)
+        Each component's share of all that is fitted.
+    by : {"relevance", "weight", "lift", "specificity"}
+        What ranks the features.
+
+    Returns
+    -------
+    array (K, F)
+        The larger, the earlier.
+
+    Examples
+    --------
+    >>> onmf.topics.ranked(model.components_, model.usage_, by="lift").shape
+    (3, 30)
+    """
     if not isinstance(by, str) or by not in RANKINGS:
         raise ValueError(f"by must be one of {', '.join(RANKINGS)}, got {by!r}.")
     P = W.astype(np.float64)
@@ -65,12 +106,50 @@ def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:
 
 
 def leading(values: Array, n: int) -> list[list[int]]:
-    """Return the indices of the n largest values of each row, largest first; of equal ones, the first."""
+    """Return the indices of the n largest values of each row, largest first; of equal ones, the first.
+
+    Parameters
+    ----------
+    values : array (K, F)
+        What ranks the features.
+    n : int
+        How many of each row.
+
+    Returns
+    -------
+    list of K lists of int
+        Numbers of columns.
+
+    Examples
+    --------
+    >>> onmf.topics.leading(np.array([[0.1, 0.7, 0.2]]), 2)
+    [[1, 2]]
+    """
     return np.argsort(-values, axis=1, kind="stable")[:, :n].tolist()
 
 
 def leading_features(values: Array, n: int, names: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-    """Return the names and values of the n leading features of each row; "feature 0", ... where they have no names."""
+    """Return the names and values of the n leading features of each row; "feature 0", ... where they have no names.
+
+    Parameters
+    ----------
+    values : array (K, F)
+        What ranks the features.
+    n : int
+        How many of each row.
+    names : sequence of str or None
+        The names of the features.
+
+    Returns
+    -------
+    list of K lists of (name, value)
+        The largest value first.
+
+    Examples
+    --------
+    >>> onmf.topics.leading_features(np.array([[0.1, 0.7, 0.2]]), 1, ["a", "b", "c"])
+    [[('b', 0.7)]]
+    """
     if names is not None and len(names) != values.shape[1]:
         raise ValueError(f"names has {len(names)} entries, but a component has {values.shape[1]} features.")
     return [
@@ -102,7 +181,21 @@ class Representatives:
 
 
 class Coherence:
-    """Counts, batch by batch, of the documents in which pairs of a topic's words meet."""
+    """Counts, batch by batch, of the documents in which pairs of a topic's words meet.
+
+    Parameters
+    ----------
+    topics : sequence of sequences of int
+        The features of each topic, by their numbers.
+
+    Examples
+    --------
+    >>> found = onmf.topics.Coherence([[0, 1, 2]])
+    >>> for batch in np.array_split(X, 3):
+    ...     found.add(batch)
+    >>> found.values().shape
+    (1,)
+    """
 
     def __init__(self, topics: Sequence[Sequence[int]]) -> None:
         self.words = np.unique(np.concatenate([np.asarray(topic, dtype=np.intp) for topic in topics]))
@@ -111,7 +204,13 @@ class Coherence:
         self.documents = 0
 
     def add(self, counts: Any) -> None:
-        """Count documents, one per row of a sparse or dense matrix."""
+        """Count documents, one per row of a sparse or dense matrix.
+
+        Parameters
+        ----------
+        counts : array or sparse matrix (documents, words)
+            A batch of documents.
+        """
         there = np.asarray(dense(counts[:, self.words]) > 0, dtype=np.float64)
         for meet, places in zip(self._meet, self._places, strict=True):
             meet += there[:, places].T @ there[:, places]
@@ -122,12 +221,35 @@ class Coherence:
 
         log(p_ij / (p_i p_j)) / -log p_ij, where p are the shares of documents that contain a word, or both. It lies
         between -1, for a pair that never meets, and 1; a pair that is in every document gets 1. One word alone is NaN.
+
+        Returns
+        -------
+        array (K,)
+            A number per topic.
         """
         return np.array([_mutual_information(meet / self.documents) for meet in self._meet])
 
 
 def coherence(counts: Any, topics: Sequence[Sequence[int]]) -> Array:
-    """Return the coherence (K,) of topics, each a list of features by their numbers, in counts (documents, words)."""
+    """Return the coherence (K,) of topics, each a list of features by their numbers, in counts (documents, words).
+
+    Parameters
+    ----------
+    counts : array or sparse matrix (documents, words)
+        The documents.
+    topics : sequence of sequences of int
+        The features of each topic, by their numbers.
+
+    Returns
+    -------
+    array (K,)
+        The mean normalised pointwise mutual information of pairs of words.
+
+    Examples
+    --------
+    >>> onmf.topics.coherence(X, [[0, 1, 2], [3, 4, 5]]).shape
+    (2,)
+    """
     found = Coherence(topics)
     found.add(counts)
     return found.values()

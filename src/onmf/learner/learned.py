@@ -293,7 +293,7 @@ class Learned(Fitted):
 
 
 def guarantee(learned: Learned) -> str:
-    """Say in one sentence whether a theorem of docs/theory.md covers a model, or what to change, or why none does."""
+    """Say in one sentence whether a theorem of theory.md covers a model, or what to change, or why none does."""
     method, divergence, state = learned.method, learned.divergence, learned.state
     doubts = method.doubts(divergence, state)
     if doubts is None:

@@ -205,21 +205,51 @@ log = logging.getLogger("onmf")
 
 @dataclass(frozen=True)
 class Progress:
-    """The report that a callback is given after every batch."""
+    """The report that a callback is given after every batch.
 
-    samples: int  # learnt from so far
-    total: int | None  # samples in all passes, if known
+    Attributes
+    ----------
+    samples : int
+        Learnt from so far.
+    total : int or None
+        Samples in all passes, if known.
+    steps : int
+        Dictionary updates so far.
+    seconds : float
+        Of learning so far.
+    loss : float
+        Mean loss of the batch's samples, each just before it was learnt from, in the data's units.
+    W : array
+        The dictionary now.
+    H : array or None
+        The batch's coefficients as they were found while learning (not with Dask or on a device).
+    raised : int
+        Entries outside the domain that were raised.
+    skipped : int
+        Samples or batches left out so far.
+    drift : float
+        From 0, new samples are fitted as earlier ones, to 1: the stream has changed.
+    drifted : bool
+        Has this batch shown that it has?
+    phases : Mapping[str, float] or None
+        With Dask: seconds of this fit by what they went to: read, learn, merge.
+    new : int
+        Samples of this batch.
+    """
+
+    samples: int
+    total: int | None
     steps: int
     seconds: float
-    loss: float  # mean loss of the batch's samples, each just before it was learnt from, in the data's units
-    W: Array  # the dictionary now
-    H: Array | None = None  # the batch's coefficients as they were found while learning (not with Dask or on a device)
-    raised: int = 0  # entries outside the domain that were raised
-    skipped: int = 0  # samples or batches left out so far
-    drift: float = 0.0  # from 0, new samples are fitted as earlier ones, to 1: the stream has changed
-    drifted: bool = False  # has this batch shown that it has?
-    phases: Mapping[str, float] | None = None  # with Dask: seconds of this fit by what they went to: read, learn, merge
-    new: int = 0  # samples of this batch
+    loss: float
+    W: Array
+    H: Array | None = None
+    raised: int = 0
+    skipped: int = 0
+    drift: float = 0.0
+    drifted: bool = False
+    phases: Mapping[str, float] | None = None
+    new: int = 0
 
 
 def step(

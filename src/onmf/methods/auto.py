@@ -23,8 +23,18 @@ class Auto(Choice, name="auto"):
     The sparse form and em are for Kullback-Leibler and alpha > 0 where less than 15 % of the batch's entries are not
     zero: em below 3 %, or where the other's K x K matrices for all features would take more than a gigabyte. Where
     entries are missing, the surrogate is always picked, as it comes nearer to them; on a device, em below 8 %.
-    ``certified``, the samples after which the method has a theorem (see surrogate), leaves the sparse form out. The
-    other constants are those that all three have.
+
+    Parameters
+    ----------
+    tau, forgetting, max_iter
+        The constants that all three methods have.
+    certified : int or None
+        The samples after which the method has a theorem; it leaves the sparse form out.
+
+    Examples
+    --------
+    >>> type(OnlineNMF(3, method="auto", random_state=0).fit(X).method_).__name__
+    'Surrogate'
     """
 
     on_device: ClassVar[bool] = True

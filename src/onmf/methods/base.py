@@ -135,7 +135,7 @@ class Method(Choice):
     # Why it cannot learn on shards; None: it can.
     why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
 
-    theorem: ClassVar[str] = "A"  # of docs/theory.md, about this method
+    theorem: ClassVar[str] = "A"  # of theory.md, about this method
     certified: int | None = None  # samples after which learning has the form of the theorem, where it has not anyway
 
     growing: ClassVar[Growing | None] = None  # chunks where tau is None
@@ -294,7 +294,7 @@ class Method(Choice):
         """Raise an error for statistics that the method could not have made, as a damaged file may hold."""
 
     def doubts(self, divergence: Divergence, state: State) -> list[str] | None:
-        """Return which assumptions of its theorem (docs/theory.md) the run does not meet; None: it has no theorem."""
+        """Return which assumptions of its theorem (theory.md) the run does not meet; None: it has no theorem."""
         return None
 
     def inexact(self, divergence: Divergence, state: State) -> list[str]:
@@ -333,7 +333,7 @@ class Method(Choice):
 class AveragingMethod(Method):
     """A method that averages statistics over the samples, and can forget old ones and learn on shards.
 
-    With ``certified`` it learns in the form of Theorem B of docs/theory.md from that number of samples on: coefficients
+    With ``certified`` it learns in the form of Theorem B of theory.md from that number of samples on: coefficients
     to a tolerance that falls, W in a box that no longer changes ("low" in the memory), and no exchanges.
     """
 

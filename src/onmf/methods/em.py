@@ -107,12 +107,24 @@ class Accumulating(AveragingMethod):
 class EM(Accumulating, name="em"):
     """The method that averages the numerator and the denominator of multiplicative updates, and divides them.
 
-    An update takes tau samples (None: 200 at first, later a tenth of those seen, at most 1,600). ``forgetting`` is a
-    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit. Left to itself (None) the solver
-    makes five, and two and four times as many once chunks weigh little: coefficients from few steps are slightly
-    biased, and W converges to what suits them, at a slightly higher loss. Early on that costs little, since the
-    dictionary still changes. ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the
-    run: from there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
+    Parameters
+    ----------
+    tau : int or None
+        Samples of an update; None: 200 at first, later a tenth of those seen, at most 1,600.
+    forgetting : float
+        A floor under the weight of 1,000 samples.
+    max_iter : int or None
+        Coefficient steps per visit. None: five, and two and four times as many once chunks weigh little: coefficients
+        from few steps are slightly biased, and W converges to what suits them, at a slightly higher loss. Early on that
+        costs little, since the dictionary still changes.
+    certified : int or None
+        The samples after which Theorem B covers the run, such as 20,000: from there on coefficients are found ever more
+        exactly, units and floors stay, and no component is exchanged.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, method="em:tau=20", random_state=0).fit(X).method_.tau
+    20
     """
 
     certified: int | None = None

@@ -28,17 +28,31 @@ class Paper(Method, name="paper"):
     """W <- P(W - eta G), G = sum over the mini-batch of the subgradients h' (d/dy) d(x || hW).
 
     The gradient is *summed* over the tau samples of a mini-batch, not averaged, and steps count samples, so
-    mini-batches must stay small (docs/decisions/0002-reading-of-the-paper.md). ``step`` says how long the steps are:
-    "adaptive" learns it from the data, "canonical" is the paper's a/(s + b); a name, a name with constants, or an
-    object.
+    mini-batches must stay small (docs/decisions/0002-reading-of-the-paper.md).
 
-    ``solver`` is the name of a coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule
-    of ``onmf.coefficients.base`` falls below ``tol``, ``max_iter`` iterations at most. Left out (None), the tolerance
-    begins at 1e-3 and falls like the root of the step length, as the theorem needs. "auto" takes the fastest solver
-    that reaches the tolerance: Newton's method, and for l1 an interior-point method. "paper" is the paper's choice:
-    "constant" where one Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), "armijo" for the other
-    smooth losses and l2, "polyak" for l1, which has ``delta_tol`` (None: 0.01) of a sample's mean entry in place of
-    ``tol``.
+    Parameters
+    ----------
+    tau : int
+        Samples of a mini-batch.
+    step : str or Adaptive or Canonical
+        The length of steps: "adaptive" learns it from the data, "canonical" is the paper's a/(s + b).
+    solver : str
+        A coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule of
+        ``onmf.coefficients.base`` falls below ``tol``. "auto": the fastest one that reaches the tolerance, Newton's
+        method, and for l1 an interior-point method. "paper": the paper's choice, which is "constant" where one
+        Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), "armijo" for the other smooth losses and
+        l2, "polyak" for l1.
+    tol : float or None
+        None: it begins at 1e-3 and falls like the root of the step length, as the theorem needs.
+    max_iter : int or None
+        Iterations of the solver at most.
+    delta_tol : float or None
+        For "polyak", in place of ``tol``: a share of a sample's mean entry; None: 0.01.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, method="paper:tau=5,step=canonical", random_state=0).fit(X).method_.tau
+    5
     """
 
     tau: int = 10

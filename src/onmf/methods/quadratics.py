@@ -264,7 +264,7 @@ def change_units(memory: dict[str, Array], s: Array) -> None:
 def damped(memory: dict[str, Array], W: Array) -> dict[str, Array]:
     """Return A + kappa and b + kappa V with a small kappa per component, which then is in every chunk's A and b, too.
 
-    So no model is ever flat, and its slope is the loss's: docs/theory.md.
+    So no model is ever flat, and its slope is the loss's: theory.md.
     """
     K = len(W)
     memory = memory | {name: memory[name].copy() for name in ("A", "S") if name in memory}

@@ -51,9 +51,19 @@ News: TypeAlias = tuple[Any, Array, Array, Array]  # the places of a feature's e
 class SparseSurrogate(Accumulating, name="sparse_surrogate"):
     """The surrogate for sparse data, whose quadratic models are made at the non-zero entries alone.
 
-    An update takes tau samples (None: 200 at first, later a twentieth of those seen, at most 500). ``forgetting`` is a
-    floor under the weight of 1,000 samples; ``max_iter`` coefficient steps per visit, which grow as those of em do if
-    left to themselves (None).
+    Parameters
+    ----------
+    tau : int or None
+        Samples of an update; None: 200 at first, later a twentieth of those seen, at most 500.
+    forgetting : float
+        A floor under the weight of 1,000 samples.
+    max_iter : int or None
+        Coefficient steps per visit; None: they grow as those of em do.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, method="sparse_surrogate", random_state=0).fit(X).method_.name
+    'sparse_surrogate'
     """
 
     growing: ClassVar[Growing] = Growing(200, 0.05, 500)

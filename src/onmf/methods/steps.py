@@ -95,10 +95,23 @@ class Step(Constants, kind="step"):
 class Canonical(Step, name="canonical"):
     """eta = a / (s + b)^power, where s counts the samples seen; the paper's s is tau t and its power 1.
 
-    Counting samples instead of mini-batches weighs mini-batches of unequal size rightly. The Robbins-Monro
-    conditions, sum eta = inf and sum eta^2 < inf, hold for 1/2 < power <= 1 only; other powers have no
-    convergence theory and raise an error unless ``any_power`` is set. No constants suit all data
+    Counting samples instead of mini-batches weighs mini-batches of unequal size rightly. No constants suit all data
     (docs/decisions/0010-a-step-without-tuning.md).
+
+    Parameters
+    ----------
+    a, b : float
+        The numerator, and the samples before steps begin to shrink.
+    power : float
+        The Robbins-Monro conditions, sum eta = inf and sum eta^2 < inf, hold for 1/2 < power <= 1 only; other powers
+        have no convergence theory and raise an error unless ``any_power`` is set.
+    any_power : bool
+        Whether other powers are allowed.
+
+    Examples
+    --------
+    >>> onmf.methods.Paper(step=onmf.methods.Canonical(a=200)).step.a
+    200
     """
 
     a: float = 2e4

@@ -7,7 +7,7 @@ over samples, the model of feature f has the sufficient statistics
 
 averaged with weights rho that fall like a power of the samples seen. The K weights of the feature then minimise
 w A_f w' / 2 - b_f w' over w >= low_f by a few sweeps. Where the curvature is one number a sample (squared l2, l2) one A
-serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. docs/theory.md
+serves all features, and for squared l2 this is online dictionary learning as Mairal et al. (2010) do it. theory.md
 has a theorem, with ``certified``.
 
 Where F K^2 / 2 numbers are too many, A_f is modelled by its diagonal and one correlation matrix for all features:
@@ -52,15 +52,31 @@ Swept: TypeAlias = tuple[Array, Array] | None
 class Surrogate(AveragingMethod, name="surrogate"):
     """The method that averages quadratic models of the loss, one per feature, and minimises them.
 
-    An update takes tau samples (None: 30 at first, later a hundredth of those seen, at most 300). ``forgetting`` is a
-    floor under the weight of 1,000 samples in the averages. Under squared l2 ``sparse`` data (None: as the first batch
-    is) get larger chunks, and weights that fall faster: a sample of few entries says little, and what the fit leaves of
-    it is noise. The statistics of all features may take ``max_memory`` bytes, two copies of them (one is learnt on);
-    beyond, their diagonals are kept. Coefficients are found by few Newton steps: until ``tol`` (None: 1e-3), in
-    ``max_iter`` steps at most (None: what suits the divergence).
+    Parameters
+    ----------
+    tau : int or None
+        Samples of an update; None: 30 at first, later a hundredth of those seen, at most 300.
+    forgetting : float
+        A floor under the weight of 1,000 samples in the averages.
+    max_memory : float
+        Bytes that the statistics of all features may take, two copies of them (one is learnt on); beyond, their
+        diagonals are kept.
+    tol : float or None
+        Coefficients are found by few Newton steps, until this tolerance; None: 1e-3.
+    max_iter : int or None
+        Newton steps at most; None: what suits the divergence.
+    sparse : bool or None
+        Whether the data are sparse, which matters under squared l2: they get larger chunks, and weights that fall
+        faster, since a sample of few entries says little, and what the fit leaves of it is noise. None: as the first
+        batch is.
+    certified : int or None
+        The samples after which Theorem B covers the run, such as 20,000: from there on coefficients are found ever more
+        exactly, units and floors stay, and no component is exchanged.
 
-    ``certified`` is a number of samples after which Theorem B of docs/theory.md covers the run, such as 20,000: from
-    there on coefficients are found ever more exactly, units and floors stay, and no component is exchanged.
+    Examples
+    --------
+    >>> OnlineNMF(3, method=onmf.methods.Surrogate(tau=20), random_state=0).fit(X).method_.tau
+    20
     """
 
     tau: int | None = None

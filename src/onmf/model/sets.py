@@ -191,7 +191,20 @@ class Simplex:
 
 @dataclass(frozen=True)
 class Sets:
-    """The constants of both sets, in internal units: ``eps`` of C, ``eps_prime`` and ``U`` of H."""
+    """The constants of both sets, in internal units: ``eps`` of C, ``eps_prime`` and ``U`` of H.
+
+    Parameters
+    ----------
+    eps : float
+        The least sum of a feature's weights over the components, in [0, 1).
+    eps_prime, U : float
+        The bounds of the coefficients.
+
+    Examples
+    --------
+    >>> OnlineNMF(3, sets=onmf.Sets(U=1e6), random_state=0).fit(X).n_components_
+    3
+    """
 
     eps: float = 1e-8
     eps_prime: float = 1e-8

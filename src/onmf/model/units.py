@@ -31,7 +31,17 @@ class SilenceError(DataError):
 
 
 class DomainWarning(UserWarning):
-    """A warning that zero or negligible entries of the data were raised, as the divergence is not defined there."""
+    """A warning that zero or negligible entries of the data were raised, as the divergence is not defined there.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = OnlineNMF(3, divergence="is", random_state=0).fit(X)
+    >>> any(each.category is onmf.DomainWarning for each in caught)
+    True
+    """
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,14 @@ from onmf.samples import Samples
 
 
 class DataError(ValueError):
-    """Data that cannot be used: NaN, infinite or negative entries, or numbers far from all that was learnt from."""
+    """Data that cannot be used: NaN, infinite or negative entries, or numbers far from all that was learnt from.
+
+    Examples
+    --------
+    >>> OnlineNMF(3).fit(-X)
+    Traceback (most recent call last):
+    onmf.model.validation.DataError: ...
+    """
 
 
 class BrokenStructureError(DataError):

@@ -47,6 +47,24 @@ class Checkpoint:
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
     Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
     compares all that it has learnt from in that pass. With ``forget_removed``, files that were learnt from may be gone.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    every : float, default 30
+        Seconds from one writing to the next.
+    verify : bool
+        Whether a run that is resumed compares all that it has learnt from in the last pass.
+    forget_removed : bool
+        Whether files that were learnt from may be gone.
+
+    Examples
+    --------
+    >>> run = onmf.Checkpoint("run.safetensors", every=10)
+    >>> _ = OnlineNMF(3, random_state=0).fit(X, checkpoint=run)
+    >>> onmf.load("run.safetensors").n_samples_seen_
+    60
     """
 
     path: str | Path

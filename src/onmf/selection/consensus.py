@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Data, Mask
 from onmf._support.checks import generators, is_number, require_seed, require_whole
 from onmf.data.inputs import layer_of
 from onmf.estimators.online import OnlineNMF
@@ -31,16 +31,35 @@ class Consensus:
     """The components that several runs agree on, the steadiest first, and a model that has them as its dictionary.
 
     ``print`` shows a table. ``model`` is an ``OnlineNMF`` for ``transform``, ``save``, ``annotate`` and the like.
+
+    Attributes
+    ----------
+    model : OnlineNMF
+        A model whose dictionary is the consensus.
+    stability : float
+        The mean silhouette of all runs' components: 1 if every run has found the same.
+    stabilities : array
+        (K,): the mean silhouette of each group.
+    sizes : array
+        (K,): how many components of single runs each is the median of.
+    distances : array
+        (seeds, K): from each run's components to the nearest ones.
+    threshold : float
+        Components at a larger distance were left out.
+    runs : array
+        (seeds * K, F): the components of all runs, each of length 1.
+    labels : array of int
+        (seeds * K,): the group that each belongs to or, if left out, is nearest to.
     """
 
     model: OnlineNMF
-    stability: float  # the mean silhouette of all runs' components: 1 if every run has found the same
-    stabilities: Array  # (K,): the mean silhouette of each group
-    sizes: Array  # (K,): how many components of single runs each is the median of
-    distances: Array  # (seeds, K): from each run's components to the nearest ones
-    threshold: float  # components at a larger distance were left out
-    runs: Array  # (seeds * K, F): the components of all runs, each of length 1
-    labels: npt.NDArray[np.intp]  # (seeds * K,): the group that each belongs to or, if left out, is nearest to
+    stability: float
+    stabilities: Array
+    sizes: Array
+    distances: Array
+    threshold: float
+    runs: Array
+    labels: npt.NDArray[np.intp]
 
     @property
     def components(self) -> Array:
@@ -53,7 +72,13 @@ class Consensus:
         return float((self.distances <= self.threshold).mean())
 
     def plot(self) -> Any:
-        """Return a Matplotlib figure: cNMF's clustergram, the distances between the runs' components by groups."""
+        """Return a Matplotlib figure: cNMF's clustergram, the distances between the runs' components by groups.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture.
+        """
         from onmf.insight.plots.runs import clustergram
 
         return clustergram(self)
@@ -75,7 +100,7 @@ class Consensus:
 
 
 def consensus(
-    X: Any,
+    X: Data,
     n_components: int,
     seeds: int = 10,
     *,
@@ -128,6 +153,12 @@ def consensus(
         left out or not; compare it between numbers of components: a wrong number is less stable.
 
     Cost: ``seeds`` fits of ``max_passes`` passes, and one pass with the consensus. Memory holds all runs' components.
+
+    Examples
+    --------
+    >>> found = onmf.consensus(X, 3, seeds=4, random_state=0, max_passes=5)
+    >>> found.components.shape, 0 < found.kept <= 1
+    ((3, 30), True)
     """
     require_whole(1, n_components=n_components)
     require_whole(2, seeds=seeds)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from onmf import divergences
-from onmf._support.arrays import Array, Mask, dense
+from onmf._support.arrays import Array, Data, Mask, dense
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
 from onmf.data.in_memory import as_stream
@@ -85,7 +85,13 @@ class Suggestion:
         return "\n    ".join(lines)
 
     def plot(self) -> Any:
-        """Return a Matplotlib figure: the variance of the noise against the mean, with lines of powers 0, 1 and 2."""
+        """Return a Matplotlib figure: the variance of the noise against the mean, with lines of powers 0, 1 and 2.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture; ``figure.savefig("noise.png")`` writes it.
+        """
         from onmf.insight.plots.runs import variance_against_mean
 
         if not len(self.means):
@@ -94,7 +100,7 @@ class Suggestion:
         return variance_against_mean(growth, f"{self.divergence}: power {self.power:.2f} ± {self.power_error:.2f}")
 
 
-def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "zero") -> Suggestion:
+def suggest_divergence(X: Data, *, missing: str | None = None, implicit: str = "zero") -> Suggestion:
     """Suggest the divergence for the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
 
     X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
@@ -104,6 +110,27 @@ def suggest_divergence(X: Any, *, missing: str | None = None, implicit: str = "z
 
     A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
     with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
+
+    Parameters
+    ----------
+    X : Data
+        Samples, one per row.
+    missing : {None, "nan"}
+        Whether NaN marks missing entries.
+    implicit : {"zero", "missing"}
+        What a sparse X does not store.
+
+    Returns
+    -------
+    Suggestion
+        The divergence, the reason and the measurements.
+
+    Examples
+    --------
+    >>> counts = np.random.default_rng(0).poisson(model.inverse_transform(model.transform(X)) * 20)
+    >>> found = onmf.suggest_divergence(counts)
+    >>> found.divergence, found.decided
+    ('kl', True)
     """
     rng, spec = np.random.default_rng(0), getattr(X, "spec", None)
     found = _suggestion(_Excerpt.of(X, rng, *checked_missing(missing, implicit)), rng)

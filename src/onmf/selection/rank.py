@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Data
 from onmf._support.checks import generators, require_seed, require_whole
 from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
@@ -46,12 +46,23 @@ class RankSelection:
 
     ``print`` shows a table with the recommendation and its reason, ``plot`` a picture; ``table`` is for data frames:
     ``pandas.DataFrame(selection.table)``.
+
+    Attributes
+    ----------
+    ranks : tuple[int, ...]
+        Those that were tried, ascending.
+    losses : array
+        (ranks, seeds): the mean loss per held-out entry, in the data's units.
+    stability : array
+        (ranks,): that of the seeds' components, as ``consensus`` defines it: 1 if all are the same.
+    not_tried : tuple[int, ...]
+        Larger ones, once the loss had clearly turned.
     """
 
-    ranks: tuple[int, ...]  # those that were tried, ascending
-    losses: Array  # (ranks, seeds): the mean loss per held-out entry, in the data's units
-    stability: Array  # (ranks,): that of the seeds' components, as ``consensus`` defines it: 1 if all are the same
-    not_tried: tuple[int, ...] = ()  # larger ones, once the loss had clearly turned
+    ranks: tuple[int, ...]
+    losses: Array
+    stability: Array
+    not_tried: tuple[int, ...] = ()
 
     @cached_property
     def loss(self) -> Array:
@@ -132,7 +143,13 @@ class RankSelection:
         return "\n".join([*lines, "", self.reason])
 
     def plot(self) -> Any:
-        """Draw ``onmf.plots.rank`` on a figure of its own, and return it; ``plot().savefig("ranks.png")`` writes it."""
+        """Draw ``onmf.plots.rank`` on a figure of its own, and return it; ``plot().savefig("ranks.png")`` writes it.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture.
+        """
         from onmf.insight.plots import new_figure, rank
 
         return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
@@ -147,7 +164,7 @@ class RankSelection:
 
 
 def select_rank(
-    X: Any,
+    X: Data,
     ranks: Iterable[int],
     *,
     n_seeds: int = 3,
@@ -212,6 +229,12 @@ def select_rank(
         a table of losses and stability that can be printed and plotted.
 
     Cost: ranks x seeds fits of ``max_passes`` passes, and a ``transform`` each.
+
+    Examples
+    --------
+    >>> found = onmf.select_rank(X, range(2, 5), n_seeds=2, max_passes=2, random_state=0)
+    >>> found.recommended in (2, 3, 4)
+    True
     """
     tried = _checked_ranks(ranks)
     require_whole(2, n_seeds=n_seeds)

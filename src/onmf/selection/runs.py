@@ -27,11 +27,23 @@ FIRST = 200  # samples by which data are recognised
 
 @dataclass(frozen=True)
 class FitProgress:
-    """The progress of many fits, given to a callback after each of them."""
+    """The progress of many fits, given to a callback after each of them.
+
+    Attributes
+    ----------
+    rank : int
+        Components of the fit.
+    loss : float
+        Per held-out entry; for consensus, per sample.
+    done : int
+        Fits so far, and at most.
+    total : int
+        Fits at most.
+    """
 
     rank: int
-    loss: float  # per held-out entry; for consensus, per sample
-    done: int  # fits so far, and at most
+    loss: float
+    done: int
     total: int
 
 

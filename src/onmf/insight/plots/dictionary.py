@@ -59,6 +59,15 @@ def components(
         How many features of every component the bars show.
     cmap : str
         Matplotlib's colour map for grey pictures.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.components(model, kind="bars", n_words=5).figure.savefig("components.png")
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")
@@ -83,6 +92,26 @@ def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") 
     They lead by relevance, weight, ..., as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
     have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
     are rows of a table, shaded by weight.
+
+    Parameters
+    ----------
+    model : fitted model, or array (K, F)
+        The topics.
+    n_words : int, default 8
+        Words of each topic.
+    by : {"relevance", "weight", "lift", "specificity"}
+        What ranks the words.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.topics(model, n_words=5).figure.savefig("topics.png")
     """
     if hasattr(model, "top_features"):
         return bars(ax, model.top_features(n_words, by), n_words, title="topic")

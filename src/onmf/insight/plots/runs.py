@@ -38,6 +38,24 @@ def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
     ``models`` is a fitted model, a list of them, or a dict of names and models. ``x`` is "samples" or "seconds". Losses
     are faint, their running mean is not; a small batch at the end of a pass is joined to the one before. Axes are
     logarithmic where the numbers span much. Losses of different divergences have different units: compare runs of one.
+
+    Parameters
+    ----------
+    models : fitted model, list or dict of them
+        The runs.
+    x : {"samples", "seconds"}
+        The horizontal axis.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.convergence({"three": model}).figure.savefig("convergence.png")
     """
     if x not in ("samples", "seconds"):
         raise ValueError(f"x must be samples or seconds, got {x!r}.")
@@ -83,6 +101,23 @@ def rank(selection: Any, ax: Any = None) -> Any:
 
     Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, how alike the components
     of different seeds are: 1 if all are the same.
+
+    Parameters
+    ----------
+    selection : RankSelection
+        The result of ``select_rank``.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> found = onmf.select_rank(X, range(2, 4), n_seeds=2, max_passes=1, random_state=0)
+    >>> onmf.plots.rank(found).figure.savefig("ranks.png")
     """
     ax = axes_of(ax, 6.4, 5.0)
     ranks, losses = selection.ranks, selection.losses

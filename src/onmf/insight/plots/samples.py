@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from onmf._support.arrays import Array, Counts
+from onmf._support.arrays import Array, Counts, Data
 from onmf.data import Source
 from onmf.data.columns import Features
 from onmf.data.inputs import is_anndata, matrix_of
@@ -25,12 +25,30 @@ ROWS, ENTRIES, DOTS = 2000, 1_000_000, 3000  # rows and entries whose residuals 
 LAWS = {0.0: "constant", 1.0: r"$\propto$ fit"}
 
 
-def activations(model: Any, X: Any = None, ax: Any = None) -> Any:
+def activations(model: Any, X: Data | None = None, ax: Any = None) -> Any:
     """Draw the coefficients of the rows of X in their order, and return the Axes: ``activations(model, X)``.
 
     ``activations(H)`` draws coefficients that were found before. Up to 12 components are lines, each scaled to its own
     maximum; more are shades of colour, on one scale: h_k times the sum of component k, its contribution to a row;
     for sound in decibels. Frames of sound have seconds, other rows numbers. More than 1000 rows are averaged in bins.
+
+    Parameters
+    ----------
+    model : fitted model, or array (n, K)
+        The model, or coefficients if there is no X.
+    X : Data or None
+        The samples.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.activations(model, X).figure.savefig("activations.png")
     """
     added: Any = 1.0  # to a row, by a coefficient of 1
     if X is None:
@@ -60,6 +78,28 @@ def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order:
 
     H is (pixels, K) with the ``shape`` (rows, columns), or (rows, columns, K). ``order`` "F": the pixels come column by
     column, as MATLAB has them. Each map is scaled to its own maximum.
+
+    Parameters
+    ----------
+    H : array (pixels, K) or (rows, columns, K)
+        The coefficients of all pixels.
+    shape : (rows, columns) or None
+        The shape of the image, where H does not have it.
+    order : {"C", "F"}
+        Whether pixels come row by row or column by column.
+    cmap : str
+        Matplotlib's colour map.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.maps(model.transform(X), (6, 10)).figure.savefig("maps.png")
     """
     H = np.asarray(H)
     if shape is not None and H.ndim == 2 and np.prod(shape) == len(H):
@@ -72,13 +112,37 @@ def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order:
 
 
 def reconstructions(
-    model: Any, X: Any, ax: Any = None, n: int = 5, choose: str = "evenly", *, shape: tuple[int, ...] | None = None
+    model: Any, X: Data, ax: Any = None, n: int = 5, choose: str = "evenly", *, shape: tuple[int, ...] | None = None
 ) -> Any:
     """Draw n samples of X and their fits H W, and return the Axes.
 
     Pictures (where the data were pictures, or of a ``shape`` given) stand above their fits, in the same shades; other
     samples are lines, black, with their fits dashed; for sound in decibels. ``choose`` is "evenly", or "best" or
     "worst": the lowest or highest losses among up to 2000 rows. Above each sample is the number of its row.
+
+    Parameters
+    ----------
+    model : fitted model
+        The model.
+    X : Data
+        The samples.
+    n : int, default 5
+        How many samples to draw.
+    choose : {"evenly", "best", "worst"}
+        Which samples to draw.
+    shape : (height, width), (height, width, 3) or None
+        The shape of a picture, where the model does not know it.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.reconstructions(model, X, n=2).figure.savefig("fits.png")
     """
     if choose not in CHOICES:
         raise ValueError(f"choose must be one of {', '.join(CHOICES)}, got {choose!r}.")
@@ -129,7 +193,7 @@ def _lines(model: Any, found: Fits, ax: Any) -> Any:
     return ax
 
 
-def residuals(model: Any, X: Any, ax: Any = None) -> Any:
+def residuals(model: Any, X: Data, ax: Any = None) -> Any:
     """Draw squared residuals (x - hW)^2 of entries against their fits, and return the Axes.
 
     Dots are single entries, circles means over entries with similar fits: the variance that the data have there. The
@@ -137,6 +201,24 @@ def residuals(model: Any, X: Any, ax: Any = None) -> Any:
     family, 2 for is, 2 - b for beta:b. Where circles rise more steeply than the line, a divergence with a larger p
     suits the data better; ``suggest_divergence`` tells which. Robust divergences (l1, l2, huber) assume a constant
     spread and are judged without the tails, so that outliers do not move the circles.
+
+    Parameters
+    ----------
+    model : fitted model
+        The model.
+    X : Data
+        The samples.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Where it was drawn; ``ax.figure.savefig("picture.png")`` writes it.
+
+    Examples
+    --------
+    >>> onmf.plots.residuals(model, X).figure.savefig("residuals.png")
     """
     found = fits_of(model, X, min(ROWS, max(1, ENTRIES // model.n_features_in_)))
     values, fits = found.values, found.fits.astype(np.float64)
@@ -178,7 +260,7 @@ class Fits:
     fits: Array
 
 
-def fits_of(model: Any, X: Any, most: int) -> Fits:
+def fits_of(model: Any, X: Data, most: int) -> Fits:
     """Fit at most this many rows of X, evenly spaced; from a source, the first ones."""
     if not isinstance(X, Source):
         part, rows = _rows_of(X, most)
