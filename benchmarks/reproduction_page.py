@@ -34,7 +34,7 @@ STARTS = {  # that a record is to have; 1 where nothing is said
     "faces": dict.fromkeys(("ol", "ol-exact", "ol-wang", "batch", "ours"), 10),
 }
 
-INTRODUCTION = """# The paper's experiments, run here
+INTRODUCTION = """# The paper's experiments
 
 Made whole by `python -m benchmarks.reproduction_page` from the records in `reproduction/records`, which hold what runs
 of `python -m reproduction` found.

@@ -20,6 +20,12 @@ FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md
 SHIM = re.compile(
     r"https://unpkg\.com/iframe-worker/shim(?:\.min\.js)?"
 )  # what the theme would fetch to search from a disk
+STATUS = {  # of decisions: the date and the rest, from the table of all
+    name: (date, status)
+    for name, date, status in re.findall(
+        r"^\| \[\d+\]\(([^)]+)\) \|.*\| ([\d-]+) \| (.*) \|$", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE
+    )
+}
 NAME = re.compile(r"^::: (\S+)(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -41,6 +47,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for up in ("", "../"):  # as the pages are read in the repository
         markdown = markdown.replace(f"]({up}../CONTRIBUTING.md", f"]({up}contributing.md")
     path = ROOT / "docs" / page.file.src_uri
+    if path.parent.name == "decisions" and (found := STATUS.get(path.name)):
+        title, _, rest = markdown.partition("\n")
+        return f"{title}\n\n*{found[0]}: {found[1]}.*\n{rest}"
     if path not in guides():
         return markdown
     title, _, rest = markdown.partition("\n")

@@ -381,8 +381,8 @@ def test_the_recommended_rank_is_marked() -> None:
 
 def test_the_pictures_of_the_page_are_those_that_its_code_writes_and_small() -> None:
     docs = Path(__file__).parent.parent / "docs"
-    page = (docs / "guides" / "plots.md").read_text()
-    shown = set(re.findall(r"\(\.\./images/plots/([\w-]+\.png)\)", page))
+    page = (docs / "gallery.md").read_text()
+    shown = set(re.findall(r"\(images/plots/([\w-]+\.png)\)", page))
     assert shown == set(re.findall(r'savefig\("([\w-]+\.png)"\)', page))
     assert shown == {path.name for path in (docs / "images" / "plots").iterdir()}
     assert all(path.stat().st_size < 300_000 for path in (docs / "images").glob("demo*.png"))

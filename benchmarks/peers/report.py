@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from statistics import median
 
-from benchmarks.peers import tables
+from benchmarks.peers import headlines, tables
 from benchmarks.peers.contestants.batch_nmf import iterations
 from benchmarks.peers.data import SOURCES
 from benchmarks.peers.figures import Figure, all_figures
@@ -147,7 +147,9 @@ def page(records: list[Record], folder: Path, pictures: list[str]) -> str:
                 n, F, K = (shapes[0][letter] for letter in "nFK")
                 parts.append(f"### {name}, {divergence}\n\nn = {n:,}, F = {F:,}, K = {K}\n")
                 parts.append(tables.results(group) + "\n")
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    short = headlines.sentence(list(headlines.results(text)))
+    return text.replace("\n## Targets\n", f"\n## In short\n\n{short}\n\n## Targets\n", 1)
 
 
 def main() -> None:
@@ -175,6 +177,7 @@ def main() -> None:
         _, end, after = rest.partition(END)
         summary.write_text(f"{before}{begin}\n\n{tables.headlines(comparisons(records))}\n\n{end}{after}")
         print(f"wrote the tables of {summary}")
+        headlines.main()
 
 
 if __name__ == "__main__":

@@ -73,11 +73,6 @@ def lost(comparisons: list[Comparison]) -> str:
 
 
 TITLES = {
-    "synthetic": "the paper's synthetic set",
-    "spectrogram_like": "spectrogram-like",
-    "yaleb": "Yale B faces",
-    "samson": "Samson, hyperspectral",
-    "piano": "piano",
     "cells": "simulated cells, 15,000 genes",
     "bbc": "BBC News, TF-IDF of 1,000 words",
     "news_counts": "20 Newsgroups, counts of 10,000 words",
@@ -88,23 +83,22 @@ ALL_AT_ONCE = ((OURS, 5, "`OnlineNMF`, five passes"), (OUR_BATCH, 1, "`BatchNMF`
 
 
 def headlines(comparisons: list[Comparison]) -> str:
-    """The tables of docs/explanation/performance.md: the worst seed of the uniform start; of batch methods, medians."""
+    """The tables of performance.md on sparse data: the worst seed of the uniform start; of batch methods, medians.
+
+    Those on dense data are made by ``benchmarks.peers.headlines``.
+    """
     cases = [case for case in comparisons if (case.start, case.threads) == ("uniform", "1") and case.data in TITLES]
-    dense, sparse, batch = {}, [], []
+    sparse, batch = [], []
     for case in cases:
-        once, title = [_worst(case.loss_ratios(MINIBATCH, 1))], TITLES[case.data]
         if case.data in SPARSE and case.divergence == "kl":
+            once, title = _worst(case.loss_ratios(MINIBATCH, 1)), TITLES[case.data]
             five = [_worst(ratios(MINIBATCH, 5)) for ratios in (case.loss_ratios, case.seconds_ratios)]
-            sparse.append([title, *once, *five])
+            sparse.append([title, once, *five])
             batch.append([title, *(_at_once(case.finals(name, n)) for name, n, _ in ALL_AT_ONCE)])
-        elif case.data not in SPARSE and case.loss_ratios(MINIBATCH, 1):
-            dense.setdefault(title, []).append([case.divergence, *once, _worst(case.passing_ratios(MINIBATCH))])
     ratio = "our loss after one pass / `MiniBatchNMF`'s"
-    rows = [[title, *(", ".join(cells) for cells in zip(*found, strict=True))] for title, found in dense.items()]
     return "\n\n".join(
         (
-            table(["data", "divergence", ratio, "our time to reach its loss / its time"], rows),
-            "On sparse data a pass takes longer to pay off, so that five count, here with one seed:",
+            "On sparse data a pass takes longer to pay off, so that five count, here with one seed and the uniform start:",
             table(["data, kl", ratio, "after five passes", "our time of five passes / its time"], sparse),
             "Held-out losses and seconds of batch methods, those of others with 200 multiplicative updates:",
             table(["data, kl", *(title for *_, title in ALL_AT_ONCE)], batch),
