@@ -21,11 +21,12 @@ coverage: .venv/dev.done  ## the same with the coverage of src/, 95 % at least; 
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal --cov --cov-report= --cov-fail-under=0
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q --cov --cov-append --cov-report=term tests/test_kernels.py tests/test_l1.py
 
-check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter
+check: .venv/dev.done  ## ruff (lint and format), mypy --strict, import-linter, the prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_prose.py
 
 format: .venv/dev.done  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
