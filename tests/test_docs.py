@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -111,9 +112,16 @@ def test_the_folders_in_contributing_are_in_the_order_of_the_import_layers() -> 
     assert levels == sorted(levels)
 
 
+def lines_of_code(text: str) -> int:
+    """The lines of a module that are no docstrings."""
+    holders = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, holders) and ast.get_docstring(node)]
+    return len(text.splitlines()) - sum(node.body[0].end_lineno - node.body[0].lineno + 1 for node in nodes)  # type: ignore[operator]
+
+
 def test_no_file_of_the_package_is_longer_than_contributing_allows() -> None:
-    most = int(re.search(r"in (\d+) lines at most", section("Rules"))[1])  # type: ignore[index]
-    lines = {str(path.relative_to(SOURCES)): len(path.read_text().splitlines()) for path in SOURCES.rglob("*.py")}
+    most = int(re.search(r"in (\d+) lines at most besides", section("Rules"))[1])  # type: ignore[index]
+    lines = {str(path.relative_to(SOURCES)): lines_of_code(path.read_text()) for path in SOURCES.rglob("*.py")}
     assert {name: count for name, count in lines.items() if count > most} == {}
 
 
