@@ -1,4 +1,4 @@
-"""The command line ``onmf``, of which each command is one file of this folder that adds itself."""
+"""The command line ``onmf``: each command is one file of this folder, and registers itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a record batch of Arrow or a page of Parquet takes, told before pyarrow decompresses it."""
+"""The memory that a record batch of Arrow or a page of Parquet takes, found before pyarrow decompresses it."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""How many bytes compressed ones become, told before a library decompresses them: it takes whatever they ask for."""
+"""The size of compressed data when decompressed, found before a library allocates whatever they ask for."""
 
 import bz2
 import zlib

@@ -33,13 +33,13 @@ NEAR = 0.35  # of a power: the divergence with a name is taken, which is faster 
 FEW, FEW_PEAKED = 0.005, 0.015  # the share of far entries that makes outliers, as 0.4 % of Laplacian noise lie there
 MANY = 0.2
 WORDS = (
-    "For words to show to people, read the texts with tfidf=yes and take squared_l2, whose topics have more coherent "
-    "ones; for the shares of documents, kl on the counts."
+    "For topics with coherent words, read the texts with tfidf=yes and take squared_l2; for the shares of documents, "
+    "take kl on the counts."
 )
 LARGEST_LOGARITHM = 50.0
 LOGARITHMS = (
-    "The entries are logarithms of counts, whose noise hardly grows with the mean. What lies far from a fit are zeros "
-    "and small counts, not outliers. Sums of components are sums of counts: give kl the counts, if you have them."
+    "The entries are logarithms of counts, whose noise hardly grows with the mean. Zeros and small counts lie far from "
+    "a fit, but are not outliers. Counts add up, logarithms do not: give kl the counts, if you have them."
 )
 WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, or the fit is poor; no few outliers
 
@@ -256,7 +256,7 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
             reason += f" This is a guess: so few columns or rows allow only a fit of rank {rank}, perhaps too coarse."
             decided = False
         elif coarse:
-            reason += f" Even a fit of rank {rank} may be too coarse, so that this is less certain than it looks."
+            reason += f" Even a fit of rank {rank} may be too coarse, so this is less certain than it looks."
         ranking = _ranking(name, growth.power, sample.zeros)
     except (_UndecidedError, np.linalg.LinAlgError) as error:
         cause = error if isinstance(error, _UndecidedError) else "the entries are too unequal for a fit."

@@ -351,7 +351,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
     given = divergences.get(settings.get("divergence", "kl"))
     if not given.weighs_entries:
         raise ValueError(
-            f"{given.name} looks at all features of a sample together, so that none can be held out; use squared_l2."
+            f"{given.name} looks at all features of a sample together, so none can be held out; use squared_l2."
         )
     return settings
 

@@ -1,4 +1,4 @@
-"""The command ``onmf demo``: draw pictures of data that everyone has."""
+"""The command ``onmf demo``: draw pictures of three built-in examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled code on disk: loading it executes it, so that it lies in a folder that is the user's alone.
+"""Compiled code on disk, in a folder that is the user's alone, since loading it executes it.
 
 Numba's own cache lies where ``.numba_config.yaml`` in the working directory says, and it ends a fit where no folder can
 be written, a file is damaged or there is no room. Here every function has a file per signature, machine and

@@ -70,7 +70,7 @@ def _of_components(model: Any, found: Assessment | None) -> Iterator[Advice]:
             "unused",
             f"{listed(unused, 'Component')} {is_or_are(len(unused))} hardly used: each makes up less than 0.1 % of "
             f"the fits of {where}.",
-            "Try fewer components, or look whether they stand for something rare that you expect.",
+            "Try fewer components, unless they stand for something rare that you expect.",
         )
 
 
@@ -143,7 +143,7 @@ def _of_data(model: Any, found: Assessment) -> Iterator[Advice]:
         yield Advice(
             "units",
             f"The numbers of {found.name} are on average {larger} than those the model started with.",
-            "They seem to be in other units: rescale them as the model's data were.",
+            "They seem to be in other units: scale them like the data that the model learnt from.",
         )
     if found.unsolved > IMPRECISE * found.samples:
         yield Advice(
