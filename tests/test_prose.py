@@ -26,7 +26,7 @@ TERMS = {  # what is wrong, and what to write
     r"\bholes?\b": "missing entries",
     r"\bknown (components|atoms)\b": "fixed components",
     r"\b(go|goes|going|went) on\b": "continue, resume",
-    r"\brefus(e|es|ed|al|als|ing)\b": "raises an error",
+    r"\brefus\w+": "raises an error",
     r"\b(is|are) said\b": "who says it",
     r"\bso many\b": "as many, the number",
     r"\bpeople (see|have)\b": "what it is",
