@@ -23,7 +23,9 @@ SHIM = re.compile(
 STATUS = {  # of decisions: the date and the rest, from the table of all
     name: (date, status)
     for name, date, status in re.findall(
-        r"^\| \[\d+\]\(([^)]+)\) \|.*\| ([\d-]+) \| (.*) \|$", (ROOT / "docs/decisions/README.md").read_text(), re.MULTILINE
+        r"^\| \[\d+\]\(([^)]+)\) \|.*\| ([\d-]+) \| (.*) \|$",
+        (ROOT / "docs/decisions/README.md").read_text(),
+        re.MULTILINE,
     )
 }
 NAME = re.compile(r"^::: (\S+)(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)

@@ -37,7 +37,13 @@ TERMS = {  # what is wrong, and what to write
 MEAN = 18  # words per sentence of a page: guides to plain English advise 15 to 20
 LONGEST = 40  # words: a sentence of twice the length advised is two sentences, or a list
 FEW = 10  # sentences, whose mean says little
-RECORDS = ("decisions", "theory.md", "reproduction.md", "measurements.md", "CHANGELOG.md")  # proofs, records: terms only
+RECORDS = (
+    "decisions",
+    "theory.md",
+    "reproduction.md",
+    "measurements.md",
+    "CHANGELOG.md",
+)  # proofs, records: terms only
 
 
 def prose(page: Path) -> str:

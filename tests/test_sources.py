@@ -462,7 +462,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_readme_lists_every_scheme_with_its_options_and_its_extra() -> None:
-    rows = [line for line in (ROOT / "docs" / "reference" / "sources.md").read_text().splitlines() if line.startswith("|")]
+    rows = [
+        line for line in (ROOT / "docs" / "reference" / "sources.md").read_text().splitlines() if line.startswith("|")
+    ]
     assert len(schemes()) >= 13
     for scheme in schemes():
         ways = (f"`{scheme.name}:", *(f"`x{suffix}" for suffix in scheme.suffixes))

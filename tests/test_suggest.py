@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from benchmarks.data_sets import load_piano
@@ -333,3 +334,11 @@ def test_logarithms_of_counts_get_squared_l2_and_the_counts_kl(depth: int, total
         assert "logarithms of counts" in found.reason
     assert suggest_divergence(counts).divergence == "kl"
     assert "logarithms" not in suggest_divergence(logarithms.sqrt()).reason
+
+
+def test_a_file_and_an_array_of_the_same_numbers_get_the_same_answer(tmp_path: Path) -> None:
+    """The first 500 of the digits would call for another divergence than 500 at random."""
+    X = load_digits().data
+    np.savetxt(tmp_path / "digits.csv", X, fmt="%d", delimiter=",")
+    array, file = suggest_divergence(X), suggest_divergence(streams.open_source(tmp_path / "digits.csv"))
+    assert (array.divergence, array.power, array.ranking) == (file.divergence, file.power, file.ranking)

@@ -43,7 +43,9 @@ class Result:
 def results(text: str) -> Iterator[Result]:
     """Read the tables of the page: medians of losses, and of times the slowest seed."""
     for name, divergence, table in re.findall(r"^### (\w+), (\w+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL):
-        rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+        rows = [
+            [cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")
+        ]
         ours = {row[0]: _number(row[2]) for row in rows if row[1] == "onmf"}
         for start, loss in ours.items():
             if peers := [row for row in rows if row[0] == start and row[1] in PEERS and row[6] != "–"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +13,11 @@ from onmf import divergences
 from onmf._support.arrays import Array, Data, Mask, dense
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from, require_matrix
-from onmf.data.in_memory import as_stream
+from onmf.data.in_memory import Permutation, as_stream
 from onmf.data.inputs import matrix_of
 from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
 from onmf.model.validation import require_valid_entries
-from onmf.samples import as_samples, checked_missing
+from onmf.samples import as_samples, checked_missing, stacked
 from onmf.selection.low_rank import FAR, FLAT, LowRank, Tails, is_exact, power_within_features, settled
 
 ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
@@ -104,8 +105,9 @@ def suggest_divergence(X: Data, *, missing: str | None = None, implicit: str = "
     """Suggest the divergence for the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
 
     X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
-    batches. Where there are more, 500 samples and 150 features are examined: drawn at random, or the first samples of a
-    source that is read in order. The same data always get the same answer, in any units. ``missing="nan"`` and
+    batches. Where there are more, 500 samples and 150 features are examined. Samples are drawn at random, from the
+    first 10,000 of a file that is read in order; of a stream that is read once, they are the first ones. The same
+    data always get the same answer, in any units. ``missing="nan"`` and
     ``implicit="missing"`` say which entries are missing, as in ``OnlineNMF``; weights of samples change nothing.
 
     A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
@@ -150,7 +152,7 @@ class _Excerpt:
 
     @classmethod
     def of(cls, data: Any, rng: np.random.Generator, missing: str | None, implicit: str) -> _Excerpt:
-        """Read random rows, or the first ones of a source that is read in order, without rows of zeros.
+        """Read random rows, or the first ones of a stream, without rows of zeros.
 
         It takes those of many columns that are not zero in at least half of the rows, or most often not zero. Sample
         weights do not matter: the noise of a row is the same.
@@ -160,7 +162,7 @@ class _Excerpt:
         parts, masks = [np.empty((0, 0))], [np.empty((0, 0), dtype=bool)]
         columns: Any = None
         read = found = 0
-        for rows, batch in read_from(source, size, rng if source.any_order else None, None, 0):
+        for rows, batch in _shuffled(source, size, rng):
             samples = as_samples(batch, missing, implicit)
             weights, values = samples.entry_weights if samples.masked else None, samples.products
             require_valid_entries(values, rows, source.feature_names)
@@ -202,6 +204,27 @@ def _source(data: Any) -> Source:
     X = X if scipy.sparse.issparse(X) else np.asarray(X)
     require_matrix("X", X)
     return Rows(X)
+
+
+def _shuffled(source: Source, size: int, rng: np.random.Generator) -> Iterator[tuple[Any, Any]]:
+    """Yield rows in random order: of files that are read in order, their first ones; a stream is not shuffled."""
+    if source.any_order or not source.rewinds:
+        yield from read_from(source, size, rng if source.any_order else None, None, 0)
+        return
+    rows, parts, entries = [], [], 0
+    for numbers, batch in read_from(source, size, None, None, 0):
+        rows.append(numbers)
+        parts.append(batch)
+        entries += batch.nnz if scipy.sparse.issparse(batch) else len(numbers) * source.n_features
+        if sum(map(len, rows)) >= MOST_READ or entries >= MOST_ENTRIES:
+            break
+    if not rows:
+        return
+    found, held = np.concatenate(rows), stacked(parts)
+    order = Permutation(len(found), rng)
+    for start in range(0, len(found), size):
+        part = order.part(start, min(start + size, len(found)))
+        yield found[part], held[part]
 
 
 def _chosen(batch: Any, rng: np.random.Generator) -> Any:
