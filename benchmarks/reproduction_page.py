@@ -133,7 +133,7 @@ BEFORE = {  # verdicts of the page of November 2026 on OL as recorded, and why a
     ),
     "{} converges as fast as the reconstruction of OL-Wang (Huber)": (
         "does not hold",
-        "with exact coefficients OL ends lower, and gets there in about the time of OL-Wang",
+        "with exact coefficients OL ends lower, and gets there in about the time of OL-Wang; the mean gradient is new",
     ),
     "{} converges significantly faster than the reconstruction of OL-Guan (squared l2)": (
         "holds",

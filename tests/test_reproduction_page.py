@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import reproduction_page as page
 from onmf import plots
-from reproduction import charts, contest
+from reproduction import charts, contest, synthetic
 from reproduction.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,3 +90,13 @@ def test_a_contestant_has_one_colour_in_all_figures_and_none_shares_that_of_ol()
     assert colours["OL"] == alone[0].get_color()
     assert [title for title in titles if colours[title] == colours["OL"]] == ["OL"]
     assert len({colours[title] for title in titles}) == 3  # reconstructions are black, and never in one panel
+
+
+def test_methods_race_to_a_loss_that_their_first_runs_both_reach() -> None:
+    def run(*losses: float) -> dict[str, object]:
+        points = [{"samples": at, "seconds": float(at), "train": loss} for at, loss in enumerate(losses, start=1)]
+        return {"points": points, "start": 0, "seconds": float(len(losses))}
+
+    results = {"squared l2": {"ol": [run(20, 12, 10), run(3, 2, 1)], "ol-guan": [run(20, 9)]}}
+    claim = synthetic._against(results, "ol-guan", "faster than", "ol")
+    assert claim.figure == "3 against 2 s to the same loss"
