@@ -24,7 +24,7 @@ SCALES = {np.float64: (1e-300, 1e-150, 1.0, 1e150, 1e300), np.float32: (1e-44, 1
 DIVERGENCES = [*SERVED, ("huber", Huber())]
 every_divergence = pytest.mark.parametrize("divergence", [pytest.param(each, id=name) for name, each in DIVERGENCES])
 every_dtype = pytest.mark.parametrize("dtype", SCALES)
-CURES = ("rescale", "clip", "begin with a batch that has positive entries")
+CURES = ("rescale", "clip", "begin with some that have positive entries")
 
 
 @pytest.fixture(autouse=True)
