@@ -85,8 +85,10 @@ def test_a_warning_of_entries_outside_the_domain_counts_those_of_all_batches(pas
     for given in (zeros, Rows(zeros)):
         (said,) = domain_warnings(lambda given=given: model.fit(given))
         assert said.startswith("30 entries are zero")
-    (said,) = domain_warnings(lambda: OnlineNMF(2, divergence="is", random_state=0).fit(X).loss(Rows(zeros)))
-    assert said.startswith("30 entries are zero")
+    fitted = OnlineNMF(2, divergence="is", random_state=0).fit(X)
+    for call in (lambda: fitted.loss(Rows(zeros)), lambda: list(fitted.transform(Rows(zeros)))):
+        (said,) = domain_warnings(call)
+        assert said.startswith("30 entries are zero")
     model = OnlineNMF(2, divergence="is", random_state=0)
     (said,) = domain_warnings(lambda: model.partial_fit(zeros[:250]).partial_fit(zeros[250:500]))
     assert said.startswith("3 entries are zero")

@@ -223,3 +223,19 @@ def test_fits_and_losses_that_come_along_are_those_of_the_coefficients(
         np.testing.assert_allclose(found.Y, found.H @ W, rtol=1e-12)
     if found.loss is not None:
         np.testing.assert_allclose(found.loss, get("kl").value(X, found.H @ W), rtol=1e-9)
+
+
+def test_spectra_of_many_components_creep_past_no_saddle_and_a_loose_tolerance_saves_steps() -> None:
+    rng, f, h = np.random.default_rng(0), np.arange(257), np.arange(1, 20)
+    pitch = 6 + np.arange(40)
+    W = (0.7 ** h[:, None] * np.exp(-np.square((f - h[:, None] * pitch[:, None, None]) / 1.5))).sum(axis=1) + 1e-4
+    X = (rng.gamma(0.3, 1, (200, 40)) @ W) * rng.exponential(1, (200, 257))
+    posed = Problem(get("is"), X / X.mean(), W)
+    found = [Newton(tol=tol, max_iter=100).solve(posed) for tol in (1e-9, 1e-4, 1e-2)]
+    least, reached, near = (posed.objective(each.H, posed.fit(each.H)) / posed.scale for each in found)
+    _, usual, loose = found
+    assert usual.converged.all()
+    assert usual.iterations.max() < 40  # 92 by Fisher scoring alone
+    assert loose.iterations.mean() < 0.75 * usual.iterations.mean()
+    assert (reached - least).max() < 1e-4
+    assert (near - least).max() < 1e-2

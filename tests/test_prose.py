@@ -19,7 +19,7 @@ from onmf.persistence.file import VERSION
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-FOLDERS = sorted({path.parent for path in (ROOT / "src").rglob("*.py")}) + [ROOT / "reproduction"]
+FOLDERS = [*sorted({path.parent for path in (ROOT / "src").rglob("*.py")}), ROOT / "reproduction"]
 TERMS = {  # what is wrong, and what to write
     r"\batoms?\b": "component",  # $W$ has atoms in formulas, which are not looked at
     r"\bpriced?\b": "penalty, cost",

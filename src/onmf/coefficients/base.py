@@ -8,7 +8,8 @@ All samples of a mini-batch are solved side by side; a sample drops out once it 
 
 with g the gradient in h and r_k = sum_f x_f / sum_f W_kf, the coefficient at which component k alone carries the
 sample's whole mass. For a convex divergence and any solution h* <= max(r, 2h) the left side bounds f(h) - f(h*) from
-above; for the others it measures the distance from a critical point. Where f itself is at hand it is a bound too, since
+above; for the others it measures the distance from a critical point, and Newton's method takes what its quadratic model
+promises instead. Where f itself is at hand it is a bound too, since
 no loss is negative. d(x || 2x), the loss of a fit that is off by a factor of two, is a scale that every divergence has,
 and it does not depend on where the iteration started.
 

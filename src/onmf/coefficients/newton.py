@@ -18,10 +18,12 @@ from onmf.model.sets import Simplex
 
 BACKTRACKS = 30
 EXTENSIONS = 6  # of a step on the simplex
+FISHER = (0.25, 1.0)  # shares of positive curvatures in a Hessian that is not positive definite
 SUFFICIENT = 1e-4  # of the decrease that the gradient promises
 OBJECTIVE = ("X", "l1", "products", "scale")  # the facts about samples that it is computed from
 LIFT = 1e-3  # of equal shares in the start on the simplex
-RATIO_STEPS, STEEP_STEPS = 20, 10  # multiplicative ones, before the first of Newton's
+RATIO_STEPS, PER_COMPONENT = 20, 0.375  # multiplicative ones, before the first of Newton's, which cost K^2
+STEEP_STEPS = 10
 ENOUGH = 2  # entries per component that determine a sample's coefficients
 SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
@@ -39,11 +41,13 @@ class Newton(CoefficientSolver, name="newton"):
     On the simplex the equality is among the free variables of the active set, and every step goes to the minimum of the
     quadratic model on the simplex, or part of the way.
 
-    Where a loss is not convex, a sample whose Hessian is not positive definite makes a step of least squares instead,
-    reweighted by the curvatures of the dictionary's models: Fisher scoring under Itakura-Saito.
+    Where a loss is not convex, a sample whose Hessian is not positive definite mixes a quarter of the curvatures of the
+    dictionary's models into it, or takes these alone: Fisher scoring under Itakura-Saito, which creeps past saddles.
+    There the first-order bound proves nothing and is met late: it falls like the root of what is left to gain. So a
+    sample has converged, too, once it has made a whole step of Newton's that promised no more than the tolerance.
 
-    A sample has also converged when a whole step promises less than rounding can tell: in single precision the gradient
-    in the coefficient of a quiet component may be too uncertain for the first-order bound.
+    Under any loss it has also converged when a whole step promises less than rounding can tell: in single precision the
+    gradient in the coefficient of a quiet component may be too uncertain for the first-order bound.
     """
 
     max_iter: int = 50
@@ -75,7 +79,7 @@ class Newton(CoefficientSolver, name="newton"):
                 return self.finish(problem, _penalised_distances(problem, self.tol, self.max_iter))
             H = _start_of_masked(problem, H)
         elif not problem.divergence.domain.x.includes_zero:
-            H, _, _ = better_of_two(problem, H, RATIO_STEPS)
+            H, _, _ = better_of_two(problem, H, max(RATIO_STEPS, int(PER_COMPONENT * problem.K)))
         elif not problem.divergence.robust:
             Q, B = problem.W @ problem.W.T, problem.X.matrix @ problem.W.T
             if problem.penalty:  # data are of order one, where divergences do not differ much
@@ -152,10 +156,15 @@ class _Steps(Descent):
         self.pinned = (M,)  # until there are new ones: see weighted_grams
         directions, positive = self._directions(M, self.G, self.H)
         if not problem.divergence.convex and not positive.all():
-            bent = ~positive
-            M = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, bent))
-            directions[bent], _ = self._directions(M, self.G[bent], self.H[bent])
-        return self._arc_search(directions)
+            bent = np.flatnonzero(~positive)
+            convex = problem.rows(bent).positive_hessians(problem.rows_of(self.Y, ~positive))
+            for share in FISHER:
+                mixed = M[bent] + share * (convex - M[bent])
+                directions[bent], solved = self._directions(mixed, self.G[bent], self.H[bent])
+                bent, convex = bent[~solved], convex[~solved]
+                if not bent.size:
+                    break
+        return self._arc_search(directions, positive)
 
     def _directions(self, M: Array, G: Array, H: Array) -> tuple[Array, Mask]:
         """Return the way to the minimum of the quadratic models, and which of these have one."""
@@ -164,7 +173,7 @@ class _Steps(Descent):
             return kernels.simplex.directions_on_simplex(M, G, H - H.dtype.type(box.low), box.free(H.shape[1]))
         return kernels.gram.newton_directions(M, G, H, box.low, box.high)
 
-    def _arc_search(self, directions: Array) -> Mask:
+    def _arc_search(self, directions: Array, positive: Mask) -> Mask:
         """Go to P(h + s d) with s = 1, 1/2, 1/4, ... until f falls by enough; all samples at once, each with its s."""
         problem, H, project = self.problem, self.H, self.problem.box.project
         trial = project(H + directions)
@@ -173,6 +182,8 @@ class _Steps(Descent):
         fit = problem.fit(trial)
         value = problem.objective(trial, fit)
         bad = self._too_high(promised, value)
+        if not problem.divergence.convex:
+            self.done |= positive & ~bad & (promised <= self.tolerance)
         if np.count_nonzero(bad):
             step = np.ones((len(H), 1), dtype=H.dtype)
             for _ in range(BACKTRACKS):

@@ -30,7 +30,7 @@ from onmf.estimators import description, streaming
 from onmf.estimators.attributes import FittedAttribute, constants_in, with_constants
 from onmf.estimators.inference import Inference, like, on_host
 from onmf.estimators.messages import NOTHING_IMPLICIT, NOTHING_IN_THEM, printer
-from onmf.estimators.streaming import OnBad, PicklableModel, share_rows, solve_rows, usual_size
+from onmf.estimators.streaming import OnBad, PicklableModel, share_rows, solve_rows, usual_size, warning_once
 from onmf.insight.topics import Representatives, leading_features, ranked
 from onmf.learner import Fitted, Progress
 from onmf.model.sets import Sets
@@ -426,8 +426,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         the rows are NaN, so that the others stay where they are. Rows that the source leaves out are left out here too
         where rows have names, and where the source does not give them in the order of their numbers.
         """
-        solve = partial(share_rows if shares else solve_rows, self)
-        return streaming.solve_source_rows(source, size, on_bad, solve, self.n_components_, self.components_.dtype)
+        with warning_once(self) as inference:
+            solve, width = partial(share_rows if shares else solve_rows, self, inference), self.n_components_
+            yield from streaming.solve_source_rows(source, size, on_bad, solve, width, self.components_.dtype)
 
     def reconstructed(
         self, source: Source, size: int, on_bad: OnBad | None = None, coefficients: bool = False
@@ -441,9 +442,11 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             if coefficients:
                 X = as_samples(X).densified().matrix
                 require_valid_entries(X, rows)
-            return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, rows, X)))
+            return np.asarray(self.inverse_transform(X if coefficients else solve_rows(self, inference, rows, X)))
 
-        return streaming.solve_source_rows(source, size, on_bad, fit, self.n_features_in_, self.components_.dtype)
+        with warning_once(self) as inference:
+            width = self.n_features_in_
+            yield from streaming.solve_source_rows(source, size, on_bad, fit, width, self.components_.dtype)
 
     # What the components are
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from onmf._support import threads
-from onmf._support.arrays import Array, is_tensor
+from onmf._support.arrays import Array, Counts, is_tensor
 from onmf._support.threads import cached_property
 from onmf.coefficients import precise_solver
 from onmf.coefficients.problem import Problem
@@ -36,7 +36,7 @@ class Inference:
     tol: float
     max_iter: int
     device: str | None = None  # a device of PyTorch; None: the compiled code of this package
-    told: list[tuple[int, int, int]] | None = None  # takes what there is to warn of, from a caller that will
+    told: Counts | None = None  # takes the numbers of what there is to warn of, from a caller that will
 
     @cached_property
     def _both_sets(self) -> tuple[DictionarySet, Box | Simplex]:
@@ -198,7 +198,7 @@ class Inference:
     def warn(self, raised: int, unsolved: int, n: int) -> None:
         """Warn of entries that were raised, and of coefficients that are not precise, of n samples."""
         if self.told is not None:
-            self.told.append((raised, unsolved, n))
+            self.told[:] += raised, unsolved, n
             return
         if raised and not self.fitted.raised:
             warn_raised(self.fitted.divergence, raised)

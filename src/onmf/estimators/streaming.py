@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,17 +47,26 @@ def usual_size(source: Source) -> int:
     return BLOCK if source.rewinds else STREAMED
 
 
-def solve_rows(model: NMF, rows: Any, X: Any) -> Array:
+def solve_rows(model: NMF, inference: Inference, rows: Any, X: Any) -> Array:
     """Return the coefficients of rows that were read, or raise an error that names the row."""
     samples = as_samples(X, model.missing, model.implicit)
     require_valid_entries(samples, rows, model._fitted.features.names)
-    return model._inference().coefficients(samples)
+    return inference.coefficients(samples)
 
 
-def share_rows(model: NMF, rows: Any, X: Any) -> Array:
+def share_rows(model: NMF, inference: Inference, rows: Any, X: Any) -> Array:
     """Return the proportions of rows that were read: NaN where all entries are zero, or missing."""
     samples = as_samples(X, model.missing, model.implicit)
-    return shares_of(model, samples, solve_rows(model, rows, samples))
+    return shares_of(model, samples, solve_rows(model, inference, rows, samples))
+
+
+@contextmanager
+def warning_once(model: NMF) -> Iterator[Inference]:
+    """Yield the model's inference, whose warnings come at the end and count the entries and samples of all batches."""
+    inference = model._inference()
+    told = np.zeros(3, dtype=np.int64)
+    yield replace(inference, told=told)
+    inference.warn(*told.tolist())
 
 
 def shares_of(model: NMF, X: Any, H: Array) -> Array:
@@ -109,17 +119,18 @@ def transform_batches(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
 
 def _transform_each(model: NMF, batches: Iterable[Any]) -> Iterator[Array]:
     tell, first, width = SkippedLog(), 0, model.n_components_
-    for batch in batches:
-        try:
-            X, _ = model._validated(batch, reset=False)
-        except (ValueError, TypeError) as error:
-            tell(error)
-            H: Array = np.full((count_rows(batch), width), np.nan, model.components_.dtype)
-        else:
-            rows = np.arange(first, first + X.shape[0])
-            H = solve_each(rows, X, tell, partial(solve_rows, model), width)
-        first += len(H)
-        yield H
+    with warning_once(model) as inference:
+        for batch in batches:
+            try:
+                X, _ = model._validated(batch, reset=False)
+            except (ValueError, TypeError) as error:
+                tell(error)
+                H: Array = np.full((count_rows(batch), width), np.nan, model.components_.dtype)
+            else:
+                rows = np.arange(first, first + X.shape[0])
+                H = solve_each(rows, X, tell, partial(solve_rows, model, inference), width)
+            first += len(H)
+            yield H
 
 
 def _log_nan_rows(parts: Iterable[Array]) -> Iterator[Array]:
@@ -196,16 +207,17 @@ def measured(
     """
     found, sums, samples = Coherence(topics), np.zeros(model.n_components_), 0
     counts = model.implicit == "zero"
-    for rows, batch in read_from(source, usual_size(source), None, None, 0):
-        X = as_samples(as_floats(batch))
-        counts = counts and bool(X.sparse or (np.floor(X.values) == X.values).all())
-        if counts:
-            found.add(X.matrix)
-        filled = (X.sum(axis=1) != 0).astype(np.float64)  # the coefficients of a blank text are the least there are
-        H = solve_rows(model, rows, X)
-        sums += Usage.of(H, model.components_, X.times_sample_weight(filled)).sums
-        samples += len(rows)
-        show(samples)
+    with warning_once(model) as inference:
+        for rows, batch in read_from(source, usual_size(source), None, None, 0):
+            X = as_samples(as_floats(batch))
+            counts = counts and bool(X.sparse or (np.floor(X.values) == X.values).all())
+            if counts:
+                found.add(X.matrix)
+            filled = (X.sum(axis=1) != 0).astype(np.float64)  # the coefficients of a blank text are the least there are
+            H = solve_rows(model, inference, rows, X)
+            sums += Usage.of(H, model.components_, X.times_sample_weight(filled)).sums
+            samples += len(rows)
+            show(samples)
     if not samples:
         raise SourceError("there is no sample to measure the topics on.")
     return Measured(samples, Usage(sums).shares, found.values() if counts else None)
@@ -234,12 +246,9 @@ def loss_of_rows(model: NMF, inference: Inference, rows: Any, batch: Any) -> tup
 def loss_of_source(model: NMF, source: Source) -> float:
     """Return the mean loss over a source's batches, by their weights."""
     require_features(model, source, "the source")
-    told: list[tuple[int, int, int]] = []
-    inference = replace(model._inference(), told=told)
     batches = read_from(source, usual_size(source), None, SkippedLog() if model.on_error == "skip" else None, 0)
-    found = mean_loss([loss_of_rows(model, inference, rows, batch) for rows, batch in batches])
-    model._inference().warn(*np.sum(told, axis=0).tolist())  # of all batches at once
-    return found
+    with warning_once(model) as inference:
+        return mean_loss([loss_of_rows(model, inference, rows, batch) for rows, batch in batches])
 
 
 def mean_loss(found: Sequence[tuple[float, float]]) -> float:
@@ -273,7 +282,9 @@ class PicklableModel:
         """Return the precise coefficients of a partition; under ``on_error="skip"`` NaN for bad rows."""
         X = as_floats(native(raw.batch))
         on_bad = SkippedLog() if self.model.on_error == "skip" else None
-        return solve_each(raw.rows, X, on_bad, partial(solve_rows, self.model), self.model.n_components_)
+        return solve_each(
+            raw.rows, X, on_bad, partial(solve_rows, self.model, self.model._inference()), self.model.n_components_
+        )
 
     def proportions(self, raw: Raw) -> Array:
         """Return the share of every component in the fits of a partition."""

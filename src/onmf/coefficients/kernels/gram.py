@@ -13,6 +13,7 @@ from onmf.coefficients.kernels.compiled import CSR, VECTOR_SUMS, kernel
 
 SMALL_SYSTEMS = 4e5  # multiplications, roughly, that make a thread worthwhile
 SIDE = 8  # samples solved side by side
+FEW = 12  # samples, for which packed products of all pairs of components would not pay off
 FEATURES = 128  # whose packed products of components stay in the cache
 NEAR = 0.1  # of the mean coefficient: how close to its lower bound a coefficient may count as bound
 
@@ -408,9 +409,19 @@ def weighted_grams(C: Array, W: Array, out: Array, first: int, last: int) -> Non
 
     One call for many products: threads that take turns in Python between them wait for each other.
     """
-    _n, F = C.shape
+    n, F = C.shape
     if not 0 <= first < last <= F:
         raise ValueError("shapes do not fit: there are no such features.")
+    if n < FEW:
+        some = W[:, first:last].copy()
+        for i in range(n):
+            M = np.dot(some * C[i, first:last], some.T)
+            p = 0
+            for j in range(len(W)):
+                for k in range(j, len(W)):
+                    out[i, p] = M[j, k]
+                    p += 1
+        return
     blocks = (last - first + FEATURES - 1) // FEATURES
     for i in range(blocks):
         f = slice(first + (last - first) * i // blocks, first + (last - first) * (i + 1) // blocks)
