@@ -1,6 +1,6 @@
 """The figures that README and the site begin with, from the stored runs: the tables of docs/evidence/benchmarks.md.
 
-    python -m benchmarks.peers.headlines    # writes them into README.md, docs/index.md and docs/explanation/performance.md
+    python -m benchmarks.peers.headlines    # into README.md, docs/index.md and docs/explanation/performance.md
 
 They are those of default settings: each library starts as it does by itself.
 """
@@ -70,10 +70,10 @@ def sentence(found: list[Result]) -> str:
     if not (own and counts):
         return "There is no run with default settings."
     return (
-        f"With default settings, on {len(own)} dense benchmarks, one pass ends at {span([each.loss for each in own])} of the "
-        f"held-out loss of scikit-learn's `MiniBatchNMF`, and has its loss after {span([each.time for each in own])} of its "
-        f"time. On {len(counts)} sets of sparse counts the losses are alike, and it takes "
-        f"{span([each.time for each in counts])} of the time."
+        f"With default settings, on {len(own)} dense benchmarks, one pass ends at "
+        f"{span([each.loss for each in own])} of the held-out loss of scikit-learn's `MiniBatchNMF`, and has its loss "
+        f"after {span([each.time for each in own])} of its time. On {len(counts)} sets of sparse counts the losses are "
+        f"alike, and it takes {span([each.time for each in counts])} of the time."
     )
 
 

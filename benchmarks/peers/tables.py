@@ -98,7 +98,7 @@ def headlines(comparisons: list[Comparison]) -> str:
     ratio = "our loss after one pass / `MiniBatchNMF`'s"
     return "\n\n".join(
         (
-            "On sparse data a pass takes longer to pay off, so that five count, here with one seed and the uniform start:",
+            "On sparse data a pass pays off later, so that five count, here with one seed and the uniform start:",
             table(["data, kl", ratio, "after five passes", "our time of five passes / its time"], sparse),
             "Held-out losses and seconds of batch methods, those of others with 200 multiplicative updates:",
             table(["data, kl", *(title for *_, title in ALL_AT_ONCE)], batch),

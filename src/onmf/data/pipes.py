@@ -60,7 +60,7 @@ def name_of(path: Path) -> str:
 def lines(path: Path, most: int) -> Iterator[str]:
     """Yield the lines of a file or pipe, each as soon as it is there; bytes that are not UTF-8 stay in them.
 
-    A file whose name ends in .gz is decompressed. Only the beginning comes of a line that is longer than ``most`` characters: one character more than that.
+    A file whose name ends in .gz is decompressed. A line longer than ``most`` characters is cut one after them.
     """
     if str(path) != "-":
         packed = path.suffix.lower() == ".gz"
