@@ -34,7 +34,11 @@ STARTS = {  # that a record is to have; 1 where nothing is said
     "faces": dict.fromkeys(("ol", "ol-exact", "ol-wang", "batch", "ours"), 10),
 }
 
-INTRODUCTION = """# The paper's experiments
+INTRODUCTION = """---
+hide: [toc]
+---
+
+# The paper's experiments
 
 Made whole by `python -m benchmarks.reproduction_page` from the records in `reproduction/records`, which hold what runs
 of `python -m reproduction` found.
@@ -89,10 +93,10 @@ The experiments are a program beside the library, in the folder `reproduction` o
 distribution. It uses the library as any user would, through its public interface, and needs `onmf[plots]`.
 
 ```
-python -m reproduction synthetic                 # six divergences, the objective against time (Figure 2)
-python -m reproduction sensitivity               # tau, K and the step varied (Figures S-1 to S-3)
-python -m reproduction topics --data FOLDER      # BBC and 20 Newsgroups: keywords, clusterings, times (Tables 5 to 7)
-python -m reproduction faces --data FOLDER       # Yale B: pictures, PSNR, times (Figure 3, Table 8)
+python -m reproduction synthetic               # six divergences (Figure 2)
+python -m reproduction sensitivity             # tau, K, step (S-1 to S-3)
+python -m reproduction topics --data FOLDER    # texts (Tables 5 to 7)
+python -m reproduction faces --data FOLDER     # Yale B (Figure 3, Table 8)
 ```
 
 Each writes tables, pictures and a `report.html` that sets every claim of the paper beside what was measured, with a

@@ -115,8 +115,8 @@ def commands() -> str:
 
 
 def said(*arguments: str) -> str:
-    """What the command prints, 80 columns wide and without colours."""
-    width = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1"}
+    """What the command prints, 76 columns wide and without colours."""
+    width = {"COLUMNS": "76", "TERM": "dumb", "NO_COLOR": "1"}
     done = CliRunner().invoke(app, arguments, prog_name="onmf", env=width, catch_exceptions=False)
     if done.exit_code:
         raise RuntimeError(done.output)

@@ -443,7 +443,7 @@ def test_the_guide_to_a_loss_of_ones_own_runs_as_it_is_written(
             sys.modules.pop("my_losses", None)
             exec(compile(code, title, "exec", dont_inherit=True), {"__name__": title.removesuffix(".py")})  # noqa: S102
             continue
-        for command, answer in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", code, re.MULTILINE):
+        for command, answer in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", code.replace("\\\n", ""), re.MULTILINE):
             fresh()
             name, *arguments = shlex.split(command)
             if name == "export":
@@ -452,7 +452,7 @@ def test_the_guide_to_a_loss_of_ones_own_runs_as_it_is_written(
             assert name == "onmf"
             _, output, error = run_main(*arguments)
             ran += 1
-            masked = [re.sub(r"\d[\d.e+-]*", "#", text.strip()) for text in (answer, output + error)]
+            masked = [re.sub(r"\d[\d.e+-]*", "#", " ".join(text.split())) for text in (answer, output + error)]
             assert masked[0], command
             assert masked[0] in masked[1], (command, output, error)
     assert ran == 5

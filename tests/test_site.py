@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,25 @@ def test_every_page_is_built_and_fetches_nothing(site: Path) -> None:
             r"<link[^>]*rel=[\"']?(?:stylesheet|preconnect|preload)[^>]*href=[\"']?(https?:[^\"' >]*)", html
         )
         assert not fetched, f"{name}: {fetched}"
+
+
+def articles(site: Path) -> Iterator[tuple[str, str]]:
+    """The name of each page, and what is between its sidebars."""
+    for page in sorted(site.rglob("*.html")):
+        if found := re.search(r"<article.*?</article>", page.read_text(), re.DOTALL):
+            yield str(page.relative_to(site)), found[0]
+
+
+def test_no_page_shows_markup_or_code_that_is_cut(site: Path) -> None:
+    """A list without its blank line becomes one paragraph; 76 characters of code fit between the sidebars."""
+    left, cut = [], []
+    for name, article in articles(site):
+        code = re.compile(r"<pre[^>]*>.*?</pre>", re.DOTALL)
+        blocks = [html.unescape(re.sub(r"<[^>]+>", "", block)) for block in code.findall(article)]
+        cut += [(name, line) for block in blocks for line in block.splitlines() if len(line) > 76]
+        text = re.sub(r"<code.*?</code>|<script.*?</script>", "X", code.sub("", article), flags=re.DOTALL)
+        left += [(name, remains) for remains in re.findall(r"[.:;] - .{20}|\n *- .{20}|\*\*.{9}|.{9}\]\(|```", text)]
+    assert (left, cut) == ([], [])
 
 
 def test_every_command_is_in_the_reference(site: Path) -> None:

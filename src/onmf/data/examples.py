@@ -42,7 +42,9 @@ class Planted:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> planted = onmf.data.examples.Planted.draw(n_features=20, n_components=3, noise="poisson", rng=rng)
+    >>> sizes = {"n_features": 20, "n_components": 3}
+    >>> draw = onmf.data.examples.Planted.draw
+    >>> planted = draw(**sizes, noise="poisson", rng=rng)
     >>> planted.sample(100, rng).V.shape
     (100, 20)
     """
@@ -138,7 +140,8 @@ def with_outliers(clean: Array, magnitude: float, rng: np.random.Generator) -> A
 
     Examples
     --------
-    >>> noisy = onmf.data.examples.with_outliers(X, 50.0, np.random.default_rng(0))
+    >>> rng = np.random.default_rng(0)
+    >>> noisy = onmf.data.examples.with_outliers(X, 50.0, rng)
     >>> float((noisy != X).mean().round(2))
     0.3
     """

@@ -89,7 +89,7 @@ class Batches(Sequential):
     Examples
     --------
     >>> source = onmf.data.Batches(lambda: np.array_split(X, 6))
-    >>> OnlineNMF(3, shuffle=False, max_passes=2, random_state=0).fit(source).n_iter_
+    >>> OnlineNMF(3, shuffle=False, max_passes=2).fit(source).n_iter_
     2
     """
 

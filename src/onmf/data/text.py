@@ -372,7 +372,8 @@ def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **
 
     Examples
     --------
-    >>> source = onmf.data.texts(["the cat sat", "a cat and a dog"], stop="english", min_df=1)
+    >>> texts = ["the cat sat", "a cat and a dog"]
+    >>> source = onmf.data.texts(texts, stop="english", min_df=1)
     >>> source.feature_names
     ['cat', 'dog', 'sat']
     """

@@ -65,7 +65,8 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
 
     Examples
     --------
-    >>> source = onmf.data.shuffle(onmf.data.Batches([X[:30], X[30:]]), buffer=50)
+    >>> batches = onmf.data.Batches([X[:30], X[30:]])
+    >>> source = onmf.data.shuffle(batches, buffer=50)
     >>> OnlineNMF(3, random_state=0).fit(source).n_samples_seen_
     60
     """

@@ -126,7 +126,8 @@ class Alpha(AlphaFamily, name="alpha"):
 
     Examples
     --------
-    >>> OnlineNMF(3, divergence=onmf.divergences.Alpha(0.7), random_state=0).fit(X).divergence_
+    >>> divergence = onmf.divergences.Alpha(0.7)
+    >>> OnlineNMF(3, divergence=divergence).fit(X).divergence_
     Alpha(alpha=0.7)
     """
 

@@ -24,7 +24,8 @@ class Mahalanobis(Divergence, name="mahalanobis"):
     Examples
     --------
     >>> A = np.linalg.inv(np.cov(X.T) + np.eye(30))
-    >>> OnlineNMF(3, divergence=onmf.divergences.Mahalanobis(A), random_state=0).fit(X).n_components_
+    >>> divergence = onmf.divergences.Mahalanobis(A)
+    >>> OnlineNMF(3, divergence=divergence).fit(X).n_components_
     3
     """
 

@@ -579,7 +579,8 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         Examples
         --------
         >>> adata = cells.anndata()
-        >>> OnlineNMF(3, random_state=0).fit(adata).annotate(adata).obsm["X_onmf"].shape
+        >>> model = OnlineNMF(3, random_state=0).fit(adata)
+        >>> model.annotate(adata).obsm["X_onmf"].shape
         (60, 3)
         """
         return description.annotate(self, adata, key, layer)

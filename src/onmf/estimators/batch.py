@@ -196,7 +196,7 @@ class BatchNMF(NMF):
 
         Examples
         --------
-        >>> onmf.BatchNMF(3, solver="multiplicative", random_state=0).fit(X).n_components_
+        >>> onmf.BatchNMF(3, solver="multiplicative").fit(X).n_components_
         3
         """
         self._check_batch_settings()

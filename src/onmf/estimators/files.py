@@ -28,7 +28,8 @@ def save(nmf: OnlineNMF, path: str | Path) -> None:
     Examples
     --------
     >>> onmf.save(model, "model.safetensors")
-    >>> bool((onmf.load("model.safetensors").components_ == model.components_).all())
+    >>> same = onmf.load("model.safetensors")
+    >>> bool((same.components_ == model.components_).all())
     True
     """
     if not isinstance(nmf, OnlineNMF):

@@ -58,8 +58,10 @@ def recommend(model: Any, user: Any, n: int = 10, *, exclude_seen: bool = True) 
 
     Examples
     --------
-    >>> ratings = np.array([[5, 4, 0, 1], [4, 5, 0, 1], [1, 0, 5, 4], [0, 1, 4, 5.0]])
-    >>> model = OnlineNMF(2, divergence="squared_l2", max_passes=20, random_state=0).fit(ratings)
+    >>> ratings = [[5, 4, 0, 1], [4, 5, 0, 1], [1, 0, 5, 4], [0, 1, 4, 5]]
+    >>> ratings = np.array(ratings, float)
+    >>> settings = {"divergence": "squared_l2", "max_passes": 20}
+    >>> model = OnlineNMF(2, **settings, random_state=0).fit(ratings)
     >>> [each.item for each in onmf.recommend(model, ratings[:1], n=1)[0]]
     ['feature 2']
     """

@@ -63,10 +63,11 @@ def separate(
     Examples
     --------
     >>> t = np.arange(8000) / 8000
-    >>> low, high = np.sin(2 * np.pi * 300 * t), np.sin(2 * np.pi * 2000 * t) * (t > 0.5)
-    >>> frames = np.lib.stride_tricks.sliding_window_view(low + high, 256)[::128] * np.hanning(257)[:-1]
-    >>> power = np.abs(np.fft.rfft(frames)) ** 2
-    >>> notes = OnlineNMF(2, divergence="kl", max_passes=20, random_state=0).fit(power)
+    >>> low = np.sin(2 * np.pi * 300 * t)
+    >>> high = np.sin(2 * np.pi * 2000 * t) * (t > 0.5)
+    >>> frames = np.lib.stride_tricks.sliding_window_view(low + high, 256)
+    >>> power = np.abs(np.fft.rfft(frames[::128] * np.hanning(257)[:-1])) ** 2
+    >>> notes = OnlineNMF(2, max_passes=20, random_state=0).fit(power)
     >>> parts = onmf.separate(notes, low + high, 8000, window=256)
     >>> parts.shape, bool(np.allclose(parts.sum(axis=0), low + high))
     ((2, 8000), True)

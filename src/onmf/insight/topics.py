@@ -147,7 +147,8 @@ def leading_features(values: Array, n: int, names: Sequence[str] | None = None) 
 
     Examples
     --------
-    >>> onmf.topics.leading_features(np.array([[0.1, 0.7, 0.2]]), 1, ["a", "b", "c"])
+    >>> components = np.array([[0.1, 0.7, 0.2]])
+    >>> onmf.topics.leading_features(components, 1, ["a", "b", "c"])
     [[('b', 0.7)]]
     """
     if names is not None and len(names) != values.shape[1]:

@@ -33,7 +33,7 @@ class Auto(Choice, name="auto"):
 
     Examples
     --------
-    >>> type(OnlineNMF(3, method="auto", random_state=0).fit(X).method_).__name__
+    >>> type(OnlineNMF(3, method="auto").fit(X).method_).__name__
     'Surrogate'
     """
 

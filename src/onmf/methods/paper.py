@@ -51,7 +51,7 @@ class Paper(Method, name="paper"):
 
     Examples
     --------
-    >>> OnlineNMF(3, method="paper:tau=5,step=canonical", random_state=0).fit(X).method_.tau
+    >>> OnlineNMF(3, method="paper:tau=5,step=canonical").fit(X).method_.tau
     5
     """
 

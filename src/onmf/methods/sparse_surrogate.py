@@ -62,7 +62,7 @@ class SparseSurrogate(Accumulating, name="sparse_surrogate"):
 
     Examples
     --------
-    >>> OnlineNMF(3, method="sparse_surrogate", random_state=0).fit(X).method_.name
+    >>> OnlineNMF(3, method="sparse_surrogate").fit(X).method_.name
     'sparse_surrogate'
     """
 

@@ -75,7 +75,8 @@ class Surrogate(AveragingMethod, name="surrogate"):
 
     Examples
     --------
-    >>> OnlineNMF(3, method=onmf.methods.Surrogate(tau=20), random_state=0).fit(X).method_.tau
+    >>> method = onmf.methods.Surrogate(tau=20)
+    >>> OnlineNMF(3, method=method, random_state=0).fit(X).method_.tau
     20
     """
 

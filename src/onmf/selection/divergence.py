@@ -129,7 +129,8 @@ def suggest_divergence(X: Data, *, missing: str | None = None, implicit: str = "
 
     Examples
     --------
-    >>> counts = np.random.default_rng(0).poisson(model.inverse_transform(model.transform(X)) * 20)
+    >>> means = 20 * model.inverse_transform(model.transform(X))
+    >>> counts = np.random.default_rng(0).poisson(means)
     >>> found = onmf.suggest_divergence(counts)
     >>> found.divergence, found.decided
     ('kl', True)

@@ -232,7 +232,7 @@ def select_rank(
 
     Examples
     --------
-    >>> found = onmf.select_rank(X, range(2, 5), n_seeds=2, max_passes=2, random_state=0)
+    >>> found = onmf.select_rank(X, range(2, 5), n_seeds=2, max_passes=2)
     >>> found.recommended in (2, 3, 4)
     True
     """

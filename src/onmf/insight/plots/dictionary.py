@@ -67,7 +67,8 @@ def components(
 
     Examples
     --------
-    >>> onmf.plots.components(model, kind="bars", n_words=5).figure.savefig("components.png")
+    >>> axes = onmf.plots.components(model, kind="bars", n_words=5)
+    >>> axes.figure.savefig("components.png")
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}.")

@@ -55,7 +55,8 @@ def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
 
     Examples
     --------
-    >>> onmf.plots.convergence({"three": model}).figure.savefig("convergence.png")
+    >>> axes = onmf.plots.convergence({"three": model})
+    >>> axes.figure.savefig("convergence.png")
     """
     if x not in ("samples", "seconds"):
         raise ValueError(f"x must be samples or seconds, got {x!r}.")
@@ -116,7 +117,7 @@ def rank(selection: Any, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> found = onmf.select_rank(X, range(2, 4), n_seeds=2, max_passes=1, random_state=0)
+    >>> found = onmf.select_rank(X, range(2, 4), n_seeds=2, max_passes=1)
     >>> onmf.plots.rank(found).figure.savefig("ranks.png")
     """
     ax = axes_of(ax, 6.4, 5.0)
