@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import io
 import pydoc
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import nbformat
 from mkdocs.structure.files import File, Files
@@ -40,14 +42,13 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "reference/commands.md", content=commands()))
     files.append(File.generated(config, "reference/index.md", content=index()))
     for guide in guides():
-        files.append(File.generated(config, f"notebooks/{guide.stem}.ipynb", content=notebook(guide)))
+        files.append(File.generated(config, f"notebooks/{guide.stem}.ipynb", content=notebook(guide, config.site_url)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Every guide with code offers itself as a notebook."""
-    for up in ("", "../"):  # as the pages are read in the repository
-        markdown = markdown.replace(f"]({up}../CONTRIBUTING.md", f"]({up}contributing.md")
+    markdown = moved(markdown)
     path = ROOT / "docs" / page.file.src_uri
     if path.parent.name == "decisions" and (found := STATUS.get(path.name)):
         title, _, rest = markdown.partition("\n")
@@ -56,6 +57,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     title, _, rest = markdown.partition("\n")
     return f"{title}\n\n[This page as a notebook](../notebooks/{path.stem}.ipynb){{ download }}\n{rest}"
+
+
+def moved(markdown: str) -> str:
+    """A page as it is in the repository, with the places that links have on the site."""
+    for up in ("", "../"):
+        markdown = markdown.replace(f"]({up}../CONTRIBUTING.md", f"]({up}contributing.md")
+    return markdown
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
@@ -68,13 +76,30 @@ def guides() -> list[Path]:
     return [path for path in sorted((ROOT / "docs" / "guides").glob("*.md")) if BLOCK.search(path.read_text())]
 
 
-def notebook(page: Path) -> str:
-    """A page as a notebook: its Python blocks are cells of code, all between them cells of text."""
+def notebook(page: Path, site: str | None) -> str:
+    """A page as a notebook: its Python blocks are cells of code, all between them cells of text.
+
+    It is read elsewhere, so it holds its pictures, and its links lead to the site; without an address they are words.
+    Players stay behind: the code writes their sounds.
+    """
+    here = urljoin(site or "", "guides/")
     cells = []
-    for place, part in enumerate(BLOCK.split(page.read_text())):
-        new = nbformat.v4.new_code_cell if place % 2 else nbformat.v4.new_markdown_cell
-        if part.strip():
-            cells.append(new(part.strip(), id=f"cell-{place}"))
+    for place, part in enumerate(BLOCK.split(moved(page.read_text()))):
+        if place % 2:
+            cells.append(nbformat.v4.new_code_cell(part.strip(), id=f"cell-{place}"))
+            continue
+        text = re.sub(r'<div class="players".*?</div>', "", part, flags=re.DOTALL)
+        pictures = {name: page.parent / path for path, name in re.findall(r"\]\(((?:[^()]*/)?([^()/]+\.png))\)", text)}
+        text = re.sub(r"\]\((?:[^()]*/)?([^()/]+\.png)\)", r"](attachment:\1)", text)
+        linked = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:)([^)]*?)\.md(#[^)]*)?\)")
+        text = linked.sub(
+            lambda each: f"[{each[1]}]({urljoin(here, each[2])}.html{each[3] or ''})" if site else each[1], text
+        )
+        if text.strip():
+            cells.append(nbformat.v4.new_markdown_cell(text.strip(), id=f"cell-{place}"))
+            for name, path in pictures.items():
+                held = base64.b64encode(path.read_bytes()).decode()
+                cells[-1].setdefault("attachments", {})[name] = {"image/png": held}
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     out = io.StringIO()
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), out)
@@ -104,7 +129,11 @@ def index() -> str:
             .replace("``", "`")
         )
         lines.append(f"| [`{name.removeprefix('onmf.')}`]({page}#{name}) | {first} |")
-    return "# Index of names\n\n| `onmf.` | |\n|---|---|\n" + "\n".join(lines) + "\n"
+    return (
+        "# Reference\n\nEvery public name of the library.\n\n| `onmf.` | what it is |\n|---|---|\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def commands() -> str:

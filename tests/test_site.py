@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
+ELSEWHERE = "https://docs.dask.org", "https://github.com/dylkot/cNMF"
 PROSE = [*(page.name for page in ROOT.glob("*.md")), "packaging", "docs", "src", "tests", "benchmarks", "mkdocs.yml"]
 
 
@@ -96,6 +97,24 @@ def test_guides_with_code_are_notebooks_too(site: Path) -> None:
             block.strip() for block in blocks
         ]
         assert f"notebooks/{guide.stem}.ipynb" in (site / "guides" / f"{guide.stem}.html").read_text()
+
+
+@pytest.mark.parametrize("address", [None, "https://example.invalid/docs/"])
+def test_a_notebook_holds_its_pictures_and_its_links_lead_to_the_site(address: str | None) -> None:
+    nbformat, hooks = pytest.importorskip("nbformat"), pytest.importorskip("hooks")
+    pictures, links = 0, set()
+    for guide in hooks.guides():
+        notebook = nbformat.reads(hooks.notebook(guide, address), as_version=4)
+        for cell in (cell for cell in notebook.cells if cell.cell_type == "markdown"):
+            assert "<audio" not in cell.source
+            targets = re.findall(r"\]\(([^)]*)\)", cell.source)
+            held = {target.removeprefix("attachment:") for target in targets if target.startswith("attachment:")}
+            assert held == set(cell.get("attachments", {}))
+            pictures += len(held)
+            links |= {target for target in targets if not target.startswith(("attachment:", *ELSEWHERE))}
+    assert pictures > 8
+    assert all(link.startswith(str(address)) and ".html" in link for link in links)
+    assert ("https://example.invalid/docs/evidence/measurements.html#topics" in links) == bool(address)
 
 
 def test_words_are_spelt_as_in_a_dictionary() -> None:
