@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -40,8 +41,6 @@ judge.TOL, judge.FLOORS = 1e-4, (1e-6, 1e-3)
 TINY_PROGRAM = f"{TINY}\nfrom reproduction.__main__ import main\nmain()"
 NAMES, PANELS = synthetic.NAMES, charts.panels
 ROOT = Path(__file__).parents[1]
-CHROMIUM = shutil.which("chromium")
-DRIVER = shutil.which("chromedriver")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -261,26 +260,12 @@ def test_other_settings_do_not_mix_with_an_earlier_run(our_run: Path) -> None:
     assert "other settings (seed 0, not 1)" in result.stderr
 
 
-@pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="Chromium and its driver are not installed")
-def test_the_report_opens_in_a_browser(tmp_path: Path, synthetic_run: Path) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "disable-dev-shm-usage", f"user-data-dir={tmp_path / 'browser'}",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=str(DRIVER)))
-    try:
-        browser.get((synthetic_run / "report.html").as_uri())
-        assert browser.title == "Synthetic data"
-        sizes = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
-        assert len(sizes) == 2
-        assert all(size > 300 for size in sizes)
-        assert browser.get_log("browser") == []
-        wider = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-        assert wider <= 0  # wide tables scroll by themselves
-    finally:
-        browser.quit()
+def test_the_report_opens_in_a_browser(browser: Any, synthetic_run: Path) -> None:
+    browser.get((synthetic_run / "report.html").as_uri())
+    assert browser.title == "Synthetic data"
+    sizes = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth)")
+    assert len(sizes) == 2
+    assert all(size > 300 for size in sizes)
+    assert browser.get_log("browser") == []
+    wider = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+    assert wider <= 0  # wide tables scroll by themselves

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import warnings
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -37,7 +35,6 @@ from onmf.insight.report.views import Terms
 from onmf.learner import Usage
 from tests.small import made_dense
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "</td><script>alert(1)</script>&'\""
 NAMES = [HOSTILE, *(f"col {i}" for i in range(1, 12))]
 TRUTH = np.random.default_rng(0).gamma(0.4, 1.0, (3, 12))
@@ -578,25 +575,6 @@ def test_without_the_libraries_the_extra_is_named(good: OnlineNMF, monkeypatch: 
 
 
 # In a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if CHROMIUM is None or DRIVER is None:
-        pytest.skip("Chromium and its driver are not installed")
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (
-        "headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "disable-dev-shm-usage",
-        f"user-data-dir={tmp_path_factory.mktemp('browser')}",
-    ):  # fmt: skip
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
-    yield found
-    found.quit()
 
 
 DRAWN = """return Object.fromEntries([...document.querySelectorAll('.plot')].map(

@@ -62,6 +62,26 @@ def test_no_page_shows_markup_or_code_that_is_cut(site: Path) -> None:
     assert (left, cut) == ([], [])
 
 
+WIDER = """return [...document.querySelectorAll('.md-typeset__scrollwrap, pre > code')]
+    .filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText.slice(0, 60))"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_fit_into_the_window(browser: Any, site: Path, width: int) -> None:
+    """At 1280 pixels nothing is cut; at 390 wide tables and code scroll alone."""
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    wider = {}
+    for name, _ in articles(site):
+        browser.get((site / name).as_uri())
+        found = browser.execute_script(WIDER) if width == 1280 else []
+        if browser.execute_script("return document.documentElement.scrollWidth") > width:
+            found.append("the page")
+        if found:
+            wider[name] = found
+    assert wider == {}
+
+
 def test_every_command_is_in_the_reference(site: Path) -> None:
     text = (site / "reference" / "commands.html").read_text()
     files = (ROOT / "src" / "onmf" / "cli").glob("*.py")
