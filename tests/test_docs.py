@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -63,6 +64,19 @@ def test_the_example_of_the_readme_learns(capsys: pytest.CaptureFixture[str]) ->
     samples, model = names["X"], names["model"]
     still = clone(model).set_params(method="paper:step=canonical,a=1e-12,max_iter=1").fit(samples)
     assert model.loss(samples[:100]) < 0.5 * still.loss(samples[:100])
+
+
+def test_the_tutorial_the_library_and_the_command_choose_the_same_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = ROOT / "docs" / "start" / "tutorial.md"
+    monkeypatch.chdir(tmp_path)
+    (table,) = (code for code in examples(page) if "savetxt" in code)
+    exec(table, {})  # noqa: S102
+    answer = CliRunner().invoke(cli.app, ["suggest", "words.csv", "--json"])
+    chosen = set(re.findall(r'divergence="(\w+)"|--divergence (\w+)|It suggests `(\w+)`', page.read_text()))
+    assert {name for names in chosen for name in names if name} == {json.loads(answer.stdout)["divergence"]}
+    assert onmf.suggest_divergence(onmf.data.examples.docstrings().counts).divergence == "kl"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

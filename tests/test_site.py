@@ -57,6 +57,7 @@ def test_no_page_shows_markup_or_code_that_is_cut(site: Path) -> None:
         code = re.compile(r"<pre[^>]*>.*?</pre>", re.DOTALL)
         blocks = [html.unescape(re.sub(r"<[^>]+>", "", block)) for block in code.findall(article)]
         cut += [(name, line) for block in blocks for line in block.splitlines() if len(line) > 76]
+        left += [(name, remains) for remains in re.findall(r"``.{20}", code.sub("", article))]
         text = re.sub(r"<code.*?</code>|<script.*?</script>", "X", code.sub("", article), flags=re.DOTALL)
         left += [(name, remains) for remains in re.findall(r"[.:;] - .{20}|\n *- .{20}|\*\*.{9}|.{9}\]\(|```", text)]
     assert (left, cut) == ([], [])
@@ -117,6 +118,16 @@ def test_guides_with_code_are_notebooks_too(site: Path) -> None:
             block.strip() for block in blocks
         ]
         assert f"notebooks/{guide.stem}.ipynb" in (site / "guides" / f"{guide.stem}.html").read_text()
+
+
+def test_guides_say_what_they_are_for_lead_on_and_those_by_field_show_a_result() -> None:
+    by_field = (ROOT / "mkdocs.yml").read_text().split("How-to by field:")[1].split("How-to by task:")[0]
+    for guide in (ROOT / "docs" / "guides").glob("*.md"):
+        _, goal, *rest = guide.read_text().split("\n\n")
+        assert re.match(r"\w|`onmf|`pip", goal), f"{guide.name} begins with {goal[:20]!r}"
+        assert re.search(r"\]\([\w./#-]+\.md", "\n".join(rest)), guide.name
+        pictures = list(re.findall(r"!\[[^\]]+\]\(([^)]+)\)", "\n".join(rest)))
+        assert pictures or f"guides/{guide.name}" not in by_field, guide.name
 
 
 @pytest.mark.parametrize("address", [None, "https://example.invalid/docs/"])

@@ -149,7 +149,7 @@ def page(records: list[Record], folder: Path, pictures: list[str]) -> str:
                 parts.append(tables.results(group) + "\n")
     text = "\n".join(parts)
     short = headlines.sentence(list(headlines.results(text)))
-    return text.replace("\n## Targets\n", f"\n## In short\n\n{short}\n\n## Targets\n", 1)
+    return text.replace("\n\n", f"\n\n## In short\n\n{short}\n\n## How it was measured\n\n", 1)
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ START = (
 
 
 class Plain:
-    """Help in which an argument is DATA, not {data}, and no type stands beside a flag."""
+    """Help in which an argument is DATA, not {data}, and no type stands beside it or a flag."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters; the flags that Typer adds are flags like ours."""
@@ -35,6 +35,8 @@ class Plain:
         for each in params:
             if getattr(each, "is_flag", False):
                 each.metavar = ""
+            if each.param_type_name == "argument":
+                each.display_type_rich = lambda ctx: None
         return params
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -40,8 +40,7 @@ NOTHING = np.empty((0, 0))  # stands for the dictionary where nothing is learnt
 
 PANEL = "Progress"  # of the help
 LINES_HELP = (
-    "Outside a terminal, write a line about the run to standard error this often: 30s, 5m; never turns these lines "
-    "off, including the first."
+    "Outside a terminal, write a line about the run to standard error this often, such as 30s or 5m; never writes none."
 )
 Every = Annotated[str, typer.Option(help=LINES_HELP, metavar="TIME", rich_help_panel=PANEL)]  # without --log-json
 LogEvery = Annotated[

@@ -49,7 +49,7 @@ ONLINE = (
     Setting(
         "divergence",
         "kl",
-        "What a deviation from the fit costs: {names}. Parameters follow a colon: beta:1.5, huber:0.1.",
+        "The loss: {names}. Parameters follow a colon: beta:1.5, huber:0.1.",
         stored="divergence",
         learnt=True,
         flags=("--divergence", "-d"),
@@ -57,7 +57,7 @@ ONLINE = (
     Setting(
         "method",
         "auto",
-        "{names}. Constants follow a colon: auto:forgetting=0.5. auto is fast; the convergence theorem is about paper.",
+        "{names}. Constants follow a colon: auto:forgetting=0.5. auto is fast; paper has the convergence theorem.",
         stored="method",
         panel="Model",
     ),
@@ -116,7 +116,7 @@ ONLINE = (
     Setting(
         "implicit",
         "zero",
-        "What entries are that sparse data do not store: zero or, as in ratings, missing.",
+        "How to read entries that sparse data do not store: as zero or, for ratings, as missing.",
         choices=("zero", "missing"),
         panel="Data",
     ),

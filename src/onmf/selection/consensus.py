@@ -117,7 +117,8 @@ def consensus(
     """Learn several times, from different starts, and keep the components that the runs agree on, as cNMF does.
 
     The components of all runs are brought to length 1. Those with few neighbours are left out, the others form
-    ``n_components`` groups by k-means, and the median of a group is a component.
+    ``n_components`` groups by k-means, and the median of a group is a component. The cost is ``seeds`` fits of
+    ``max_passes`` passes, and one pass with the consensus. Memory holds all runs' components.
 
     Parameters
     ----------
@@ -151,8 +152,6 @@ def consensus(
         ``components``, ``stability`` over all and ``stabilities`` of each, the share ``kept`` of the runs' components,
         and ``model``, whose dictionary is the consensus. Stability is the silhouette score of all runs' components,
         left out or not; compare it between numbers of components: a wrong number is less stable.
-
-    Cost: ``seeds`` fits of ``max_passes`` passes, and one pass with the consensus. Memory holds all runs' components.
 
     Examples
     --------

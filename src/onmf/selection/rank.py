@@ -184,7 +184,8 @@ def select_rank(
 
     The loss of a fit falls with every further component, on new samples too, since their coefficients are free: it
     always takes the largest rank. Here a share of the *entries*, scattered over all samples, is held out of
-    dictionaries and coefficients alike, and then predicted; components that fit noise make that worse.
+    dictionaries and coefficients alike, and then predicted; components that fit noise make that worse. The cost is
+    ranks x ``n_seeds`` fits of ``max_passes`` passes, and a ``transform`` each.
 
     Parameters
     ----------
@@ -227,8 +228,6 @@ def select_rank(
     RankSelection
         ``recommended``, the smallest rank whose loss is within one standard error of the lowest, its ``reason``, and
         a table of losses and stability that can be printed and plotted.
-
-    Cost: ranks x seeds fits of ``max_passes`` passes, and a ``transform`` each.
 
     Examples
     --------
