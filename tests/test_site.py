@@ -120,6 +120,17 @@ def test_guides_with_code_are_notebooks_too(site: Path) -> None:
         assert f"notebooks/{guide.stem}.ipynb" in (site / "guides" / f"{guide.stem}.html").read_text()
 
 
+def test_every_page_is_in_the_sidebar_under_its_first_heading(site: Path) -> None:
+    """A page that the sidebar lacks, and pages with links that lead nowhere, end the build."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "omitted_files: warn" in settings
+    assert dict(re.findall(r"- ([^:\n]+): (\S+\.md)", settings)) == {"Home": "index.md", "Gallery": "gallery.md"}
+    for name, article in articles(site):
+        headings = re.findall(r"<h1[^>]*>(.*?)(?:<a|</h1>)", article)
+        assert len(headings) == 1, name
+        assert "Not run." not in article
+
+
 def test_guides_say_what_they_are_for_lead_on_and_those_by_field_show_a_result() -> None:
     by_field = (ROOT / "mkdocs.yml").read_text().split("How-to by field:")[1].split("How-to by task:")[0]
     for guide in (ROOT / "docs" / "guides").glob("*.md"):
