@@ -16,7 +16,7 @@ from onmf.insight.topics import leading_features
 KINDS = ("auto", "images", "spectra", "bars")
 WORDS = ("text", "jsonl", "h5ad")  # sources whose features have no order
 FEW = 24  # components that have room for bars
-ACROSS = 5  # of them side by side
+ACROSS = 4  # of them side by side: letters are legible on a page
 TALL = 50  # rows of a table; then it continues beside itself
 LINE = 0.17  # inches
 LETTER = 0.72  # of the height of a line
