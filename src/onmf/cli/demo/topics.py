@@ -43,8 +43,8 @@ def learn(seed: int) -> TopicsPage:
 
 def figure(learnt: TopicsPage) -> Any:
     """Draw the leading words of the topics, and below how much of each package's docstrings they make up."""
-    drawn = new_figure(10.5, 5.9)
-    above, below = drawn.subplots(2, 1, height_ratios=(5, 2))
+    drawn = new_figure(10.5, 7.6)
+    above, below = drawn.subplots(2, 1, height_ratios=(7, 2))
     bars(above, leading_features(learnt.topics, WORDS, learnt.texts.words), WORDS, title="topic")
     n = f"{learnt.texts.counts.shape[0]:,} docstrings of Python's standard library"
     above.set_title(f"{n}: {len(learnt.topics)} topics, learnt under Kullback–Leibler", fontsize=12, pad=10)
