@@ -425,6 +425,9 @@ def test_files_that_retention_has_removed_are_forgotten_on_request(kind: str, tm
         resumed(opened(folder, kind), keep, **settings)
     new.write_bytes(content)
     assert resumed(opened(folder, kind), keep, **settings).n_samples_seen_ == 120
+    keep.verify = True
+    with pytest.raises(SourceError, match=r"put back what was removed, or resume without|not those of the checkpoint"):
+        resumed(opened(folder, kind), keep, **settings)
 
 
 def test_a_model_goes_on_with_new_data_as_partial_fit_does(tmp_path: Path) -> None:

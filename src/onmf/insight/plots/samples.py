@@ -180,7 +180,7 @@ def _lines(model: Any, found: Fits, ax: Any) -> Any:
     ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
     for k, both in enumerate(zip(values, found.fits, strict=True)):
         value, fit = decibels(np.stack(both), np.max(both)) + DECIBELS if sound else both
-        top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)
+        top = max(float(np.nanmax(value, initial=0)), float(fit.max()), np.finfo(float).tiny)
         names = ("data", "fit") if k == 0 else (None, None)
         ax.plot(at, k - 0.85 * value / top, color=BLACK, linewidth=0.8, label=names[0])
         ax.plot(at, k - 0.85 * fit / top, color=BLUE, linewidth=1.3, linestyle="--", label=names[1])
