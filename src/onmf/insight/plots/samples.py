@@ -18,6 +18,7 @@ from onmf.insight.features import DECIBELS, components_of, decibels, frame_secon
 from onmf.insight.plots import drawing
 from onmf.insight.plots.dictionary import picture_shape
 from onmf.insight.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
+from onmf.samples import as_samples
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
 CHOICES = ("evenly", "best", "worst")
@@ -289,12 +290,6 @@ def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
 def _dense_of(model: Any, X: Any) -> Array:
     """Return X as a dense array, with NaN for the entries that the model takes for missing."""
     X = matrix_of(X, Features.of(model.n_features_in_, names_of(model)))[0]
-    if not scipy.sparse.issparse(X):
-        return np.asarray(X, dtype=np.float64)
-    values = X.toarray().astype(np.float64)
-    if getattr(model, "implicit", "zero") == "missing":
-        stored = X.tocoo()
-        missing = np.ones(X.shape, dtype=bool)
-        missing[stored.row, stored.col] = False
-        values[missing] = np.nan
-    return values
+    X = X.astype(np.float64) if scipy.sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    samples = as_samples(X, model.missing, model.implicit).densified()
+    return np.where(samples.entry_weights > 0, samples.matrix, np.nan) if samples.masked else np.asarray(samples.matrix)
