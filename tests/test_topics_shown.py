@@ -107,7 +107,7 @@ def test_stop_words_of_ones_own_are_read_once_and_kept_by_the_model(texts: Path)
     assert not {"cat", "dog", "horse"} & set(model.feature_names_in_)
     assert "goat" in model.feature_names_in_
     invoke("transform", "m", texts, "--out", "h.npy")
-    with pytest.raises(SourceError, match=r"stop must be english, or a file of words; there is no file 'none.txt'"):
+    with pytest.raises(SourceError, match=r"stop must be english, or a file of words; no such file: 'none.txt'"):
         open_source(f"{texts}?stop=none.txt")
 
 
