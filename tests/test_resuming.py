@@ -655,7 +655,7 @@ def test_rows_that_wait_for_a_full_batch_are_learnt_when_a_pipe_is_interrupted(
         require_same_learning(onmf.load(tmp_path / f"{prefix}stopped"), onmf.load(tmp_path / f"{prefix}whole"))
 
 
-@pytest.mark.parametrize(("good", "learnt"), [(25, 20), (5, 0)])
+@pytest.mark.parametrize(("good", "learnt"), [(24, 20), (4, 0)])  # a pipe is read two lines at a time
 def test_a_bad_row_that_came_last_does_not_cost_an_interrupted_run_what_was_learnt_before(
     good: int,
     learnt: int,
