@@ -150,7 +150,7 @@ def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
     """Return the lines of a chart: a measure against seconds, from the first initial dictionary.
 
-    A run of an earlier record, whose course was not kept, shows only its end.
+    Earlier records did not keep the course of a run: only its end is shown.
     """
     first = {TITLES[who]: facts for who, (facts, *_) in by_method.items()}
     shown = {title: {"points": f["points"][-1:]} if f.get("earlier") else f for title, f in first.items()}

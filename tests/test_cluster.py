@@ -496,7 +496,9 @@ def test_a_partition_that_has_changed_when_it_must_be_read_again_ends_the_fit(
             for number in range(10):
                 np.save(tmp_path / f"{number}.npy", X[:ROWS] + number)
 
-    with pytest.raises(SourceError, match=r"Partition \d had to be read again, since a worker was lost, and is not"):
+    with pytest.raises(
+        SourceError, match=r"Partition \d had to be read again, since a worker was lost, and has changed"
+    ):
         quick(callbacks=[tamper]).fit(data)
 
 

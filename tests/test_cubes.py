@@ -215,7 +215,7 @@ def test_a_header_of_envi_that_does_not_fit_raises_one_sentence(tmp_path: Path, 
 def test_a_header_of_envi_without_its_scene_says_so(tmp_path: Path) -> None:
     header = write_envi(tmp_path, "bsq")
     (tmp_path / "scene.img").unlink()
-    with pytest.raises(SourceError, match="put it beside"):
+    with pytest.raises(SourceError, match="put them beside it"):
         open_source(header)
 
 

@@ -496,7 +496,7 @@ def test_chunks_of_zarr_that_are_not_there_are_said_with_their_number(
     with caplog.at_level(logging.WARNING, "onmf"):
         open_source(tmp_path / "x.zarr")
     [said] = caplog.messages
-    assert "2 of 10 chunks are not there and are read as 0.0" in said
+    assert "2 of 10 chunks are missing and are read as 0.0" in said
     assert "copy it again" in said
 
 

@@ -233,7 +233,7 @@ BOMBS: dict[str, tuple[Bomb, str]] = {  # and what is said of them
     "a long chunk of Zarr": (chunk_that_is_too_long, "larger than the 1600 bytes"),
     "a picture": (picture, "takes 36MB"),
     "a tile of a picture": (tile, "takes 600MB"),
-    "a frame of sound": (sound, "one row of .* takes 36MB"),
+    "a frame of sound": (sound, "one row of .* takes 40MB"),
     "a header": (lambda path: line(path, b"", b"name,", "csv"), f"row 0, {CHARACTERS}"),
     "a line of numbers": (lambda path: line(path, b"1,2\n", b"1.5,", "csv"), f"row 1, {CHARACTERS}"),
     "a line of words": (lambda path: line(path, b"", b"ab cd ", "text"), f"row 0, {CHARACTERS}"),

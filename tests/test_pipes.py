@@ -349,6 +349,26 @@ def test_full_batches_are_handed_on_while_the_pipe_is_silent(spelling: str) -> N
         os.close(reading)
 
 
+@pytest.mark.parametrize("bad", ["{broken", '{"a": -1, "b": 2}'])
+def test_a_full_batch_is_learnt_while_the_pipe_is_silent_even_where_a_sample_is_bad(bad: str) -> None:
+    learnt = threading.Event()
+    reading, writing = os.pipe()
+    model = onmf.OnlineNMF(2, on_error="skip", batch_size=20, random_state=0, callbacks=[lambda _: learnt.set()])
+
+    def fit() -> None:
+        with contextlib.closing(os.fdopen(reading)):
+            model.fit(open_source(f"jsonl:/dev/fd/{reading}?features=a,b"))
+
+    learning = threading.Thread(target=fit)
+    learning.start()
+    with os.fdopen(writing, "w") as pipe:
+        pipe.writelines(bad + "\n" if row == 9 else f'{{"a": {row}, "b": 2}}\n' for row in range(23))
+        pipe.flush()
+        assert learnt.wait(60)
+    learning.join()
+    assert (model.n_samples_seen_, model.n_skipped_) == (22, 1)
+
+
 def test_numbers_through_a_pipe_are_learnt_as_numbers_or_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(table(","))
     fit = ["-k", 2, "--seed", 0, "--batch-size", 10, "-o", "m"]

@@ -307,6 +307,15 @@ def test_axes_are_logarithmic_where_numbers_span_much() -> None:
     assert plots.convergence(history(1.0, 0.0, 0.0)).get_yscale() == "linear"
 
 
+def test_a_row_of_missing_entries_is_drawn_without_a_warning() -> None:
+    missing = X.copy()
+    missing[0] = np.nan
+    model = OnlineNMF(5, missing="nan", random_state=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plots.reconstructions(model, missing)
+
+
 def test_the_worst_reconstruction_is_that_of_the_damaged_row() -> None:
     damaged = X.copy()
     damaged[7] = damaged[7, ::-1] * 3 + 20 * (np.arange(F) % 2)

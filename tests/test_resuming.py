@@ -425,6 +425,9 @@ def test_files_that_retention_has_removed_are_forgotten_on_request(kind: str, tm
         resumed(opened(folder, kind), keep, **settings)
     new.write_bytes(content)
     assert resumed(opened(folder, kind), keep, **settings).n_samples_seen_ == 120
+    keep.verify = True
+    with pytest.raises(SourceError, match=r"put back what was removed, or resume without|not those of the checkpoint"):
+        resumed(opened(folder, kind), keep, **settings)
 
 
 def test_a_model_goes_on_with_new_data_as_partial_fit_does(tmp_path: Path) -> None:
@@ -652,7 +655,7 @@ def test_rows_that_wait_for_a_full_batch_are_learnt_when_a_pipe_is_interrupted(
         require_same_learning(onmf.load(tmp_path / f"{prefix}stopped"), onmf.load(tmp_path / f"{prefix}whole"))
 
 
-@pytest.mark.parametrize(("good", "learnt"), [(25, 20), (5, 0)])
+@pytest.mark.parametrize(("good", "learnt"), [(24, 20), (4, 0)])  # a pipe is read two lines at a time
 def test_a_bad_row_that_came_last_does_not_cost_an_interrupted_run_what_was_learnt_before(
     good: int,
     learnt: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 from collections.abc import Callable
@@ -109,6 +110,13 @@ def test_a_field_of_json_is_remembered(tmp_path: Path) -> None:
     assert whole(open_source(texts(tmp_path), like=spec)).shape == (60, 5)  # plain lines have no field
     with pytest.raises(SourceError, match="field=title contradicts the model, which was learnt with field=body"):
         open_source(f"{path}?field=title", like=spec)
+
+
+def test_options_may_be_longer_than_the_name_of_a_file(tmp_path: Path) -> None:
+    names = [f"sensor_{number}" for number in range(100)]
+    (tmp_path / "x.jsonl").write_text(json.dumps(dict.fromkeys(names, 1)) + "\n")
+    source = open_source(f"{tmp_path}/x.jsonl?features={','.join(names)}")
+    assert source.feature_names == names
 
 
 def test_what_does_not_shape_the_features_may_differ(tmp_path: Path) -> None:

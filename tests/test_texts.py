@@ -184,3 +184,10 @@ def test_hashing_says_once_that_words_will_not_be_known(tmp_path: Path, caplog: 
     text._say_hashed.cache_clear()
     open_source(path, like=source.spec)  # nothing can be done about it any more
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("use", ["transform", "loss", "partial_fit"])
+def test_texts_given_to_a_model_of_numbers_raise_an_error(use: str) -> None:
+    model = OnlineNMF(2, random_state=0).fit(np.random.default_rng(0).gamma(1, 1, (30, 5)))
+    with pytest.raises(ValueError, match="a list of texts has 16384 features, but the model was learnt from 5"):
+        getattr(model, use)(["the cat sat", "the dog"])

@@ -7,6 +7,7 @@ They are those of default settings: each library starts as it does by itself.
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 from collections.abc import Iterator
@@ -111,10 +112,16 @@ def pages() -> dict[Path, str]:
     return {ROOT / name: written((ROOT / name).read_text(), make(found)) for name, make in texts.items()}
 
 
-def main() -> None:
-    """Write them."""
+def write() -> None:
+    """Write the pages."""
     for path, text in pages().items():
         path.write_text(text)
+
+
+def main() -> None:
+    """Write them from a shell."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    write()
 
 
 if __name__ == "__main__":

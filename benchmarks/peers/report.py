@@ -177,7 +177,7 @@ def main() -> None:
         _, end, after = rest.partition(END)
         summary.write_text(f"{before}{begin}\n\n{tables.headlines(comparisons(records))}\n\n{end}{after}")
         print(f"wrote the tables of {summary}")
-        headlines.main()
+        headlines.write()
 
 
 if __name__ == "__main__":

@@ -126,10 +126,10 @@ def _taken_from(origin: str, model: onmf.OnlineNMF) -> list[int]:
     from onmf.insight.separation import n_fixed
 
     W, theirs = model.components_[: n_fixed(model)], onmf.load(origin).components_
-    alike = theirs if W.shape[1] == theirs.shape[1] else theirs[:0]
-    # The model has them in the precision of its data.
-    same = np.array([np.isclose(w, alike, rtol=1e-6, atol=0).all(axis=1) for w in W])
-    if not same.size or not same.any(axis=0).all():
+    same: Any = np.zeros((len(W), len(theirs)), dtype=bool)
+    if W.shape[1] == theirs.shape[1]:  # in the model they have the precision of its data
+        same = np.isclose(W[:, None], theirs, rtol=1e-6, atol=0).all(axis=2)
+    if not same.any(axis=0).all():
         fail(f"--group {origin}: the model does not have its components; learn it with --fixed {origin}.")
     found: list[int] = np.flatnonzero(same.any(axis=1)).tolist()
     return found

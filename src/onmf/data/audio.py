@@ -103,24 +103,17 @@ class Spectrogram(Sequential):
         margin = margin_of(up, down)
         silence = np.zeros((margin, file.channels))
         waiting = silence  # what a block is made of reaches into its neighbours, and beyond the ends into silence
-        while True:
+        block = None
+        while block is None or len(block):
             with reading(path, "to the end"):
                 block = file.read(max(1, samples * down // up), always_2d=True)
-            if up == down and len(block):
-                yield block
-                continue
-            if not len(block):
-                break
-            waiting = np.concatenate([waiting, block])
-            whole = (len(waiting) - 2 * margin) // down * down
+            waiting = np.concatenate([waiting, block if len(block) else silence])
+            whole = len(waiting) - 2 * margin
+            whole -= whole % down if len(block) else 0
             if whole > 0:
-                yield resample_poly(waiting[: whole + 2 * margin], up, down)[margin * up // down :][
-                    : whole * up // down
-                ]
+                found = resample_poly(waiting[: whole + 2 * margin], up, down)[margin * up // down :]
+                yield found[: -(-whole * up // down)]
                 waiting = waiting[whole:]
-        if up != down:
-            left = -(-(len(waiting) - margin) * up // down)
-            yield resample_poly(np.concatenate([waiting, silence]), up, down)[margin * up // down :][:left]
 
 
 def ratio(path: Path, rate: int, wanted: int) -> tuple[int, int]:

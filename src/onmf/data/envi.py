@@ -43,7 +43,7 @@ def envi(path: Path) -> Source:
     with reading(path, "as a header of ENVI"):
         text = path.read_text(encoding="utf-8", errors="replace")
         if not text.startswith("ENVI"):
-            raise SourceError(f"{path} is not an ENVI header, whose first line is ENVI.")
+            raise SourceError(f"{path} is not an ENVI header, whose first line is ENVI; give the .hdr file.")
         found = re.findall(r"^([^=\n]*)=([^={\n]*\{[^{}]*\}|[^\n]*)", text.lower(), re.MULTILINE)  # linear in time
         facts = {name.strip(): value.strip("{} \r") for name, value in found}
         sides = [int(facts[name]) for name in ("lines", "samples", "bands")]
@@ -53,7 +53,7 @@ def envi(path: Path) -> Source:
         missing = None if nodata is None else float(dtype.type(float(nodata)))
     raw = next((each for end in SUFFIXES if (each := path.with_suffix(end)).exists()), None)
     if raw is None:
-        raise SourceError(f"{path} has no data beside it: {path.with_suffix('')}, or that with .img, .dat or .raw.")
+        raise SourceError(f"{path} has no data; put them beside it: {path.stem}, or that with .img, .dat or .raw.")
     require_own(path.parent, [raw])
     with reading(raw, "as a scene of ENVI"):
         cube = np.memmap(raw, dtype, "r", offset, tuple(sides[axis] for axis in axes)).transpose(np.argsort(axes))

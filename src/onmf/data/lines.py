@@ -30,14 +30,16 @@ class LineRows(Sequential):
         self.most = characters(self.memory)  # characters to parse at a time
 
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
-        samples = self._lines()
+        samples, wanted = self._lines(), size
         while True:
             with reading(self.where, f"from row {first} onward"):
-                block = some(samples, size, self.most, self._length)
+                block = some(samples, wanted, self.most, self._length)
             if not block:
                 break
-            yield from self._readable(first, block, on_bad)
-            first += len(block)
+            for rows, found in self._readable(first, block, on_bad):
+                wanted -= len(rows)
+                yield rows, found
+            first, wanted = first + len(block), wanted or size  # what is missing, as the next lines may take long
             del block  # before the next is read
         if self.bytes is not None:
             require_unchanged(self.path, self.bytes)

@@ -8,6 +8,7 @@ import glob
 import importlib.util
 import inspect
 import math
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
@@ -304,14 +305,14 @@ def _text(scheme: Scheme, path: Path, options: dict[str, str]) -> str:
 
 def _parsed(text: str) -> tuple[Scheme, Path, dict[str, str]]:
     """Return scheme, path and options. A file of exactly that name needs no scheme and has no options."""
-    path, _, tail = (text, "", "") if Path(text).exists() else text.rpartition("?")
+    path, _, tail = (text, "", "") if os.path.exists(text) else text.rpartition("?")
     if not path or ("=" not in tail and "." in tail):
         path, tail = text, ""  # no options, though perhaps a pattern such as images:faces/a?.png
     name, colon, rest = path.partition(":")
     by_name = {scheme.name: scheme for scheme in schemes()}
     if not (rest if colon and name in by_name else path):
         raise SourceError(f"{text!r} names no file; give a file or folder of samples.")
-    if colon and name in by_name and not Path(path).exists():
+    if colon and name in by_name and not os.path.exists(path):
         scheme, path = by_name[name], rest
     else:
         scheme = _by_suffix(path)
@@ -340,9 +341,9 @@ def _by_suffix(path: str) -> Scheme:
             return scheme
     names = ", ".join(f"{scheme.name}:" for scheme in schemes())
     name, colon, _ = path.partition(":")
-    if colon and not Path(path).exists():
+    if colon and not os.path.exists(path):
         raise SourceError(f"{path}: there is no scheme {name!r}; choose one of {names} as in csv:table.txt.")
-    if not Path(path).exists() and not glob.has_magic(path) and path != "-":
+    if not os.path.exists(path) and not glob.has_magic(path) and path != "-":
         raise SourceError(NO_SUCH.format(path=path))
     what = "is a directory" if Path(path).is_dir() else "has a suffix that names no known format"
     raise SourceError(f"{path} {what}; put a scheme before it, one of {names} as in csv:{path}.")

@@ -293,7 +293,7 @@ def _whole_file(path: Path) -> str:
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
-    def __init__(self, corpus: "Corpus | TextList", words: WordFeatures, told: bool = False) -> None:
+    def __init__(self, corpus: Corpus, words: WordFeatures, told: bool = False) -> None:
         self.where, self.corpus, self.index_name = corpus.where, corpus, corpus.index_name
         self.rewinds, self.pipe, self.bad = corpus.rewinds, corpus.pipe, corpus.bad
         self.feature_names = words.vocabulary
@@ -329,24 +329,15 @@ class Documents(Sequential):
         return {row: " ".join(text.split())[:length] for block in read for row, text in block if row in rows}
 
 
-@dataclass
-class TextList:
-    """Texts in memory, in place of a ``Corpus``."""
+class TextList(Corpus):
+    """Texts in memory."""
 
-    given: list[str]
-    where: str = "the texts"
-    rewinds: bool = True
-    index_name: str | None = None
-    paths: None = None
-    pipe: None = None
-    bad: dict[Path, SourceError] = field(default_factory=dict)
-    memory: int = field(default_factory=allowed)
+    def __init__(self, given: list[str]) -> None:
+        self.where, self.given, self.most = "the texts", given, characters(self.memory)
+        self.field = self.paths = self.bytes = None
 
-    def texts(self, size: int, on_bad: OnBad | None) -> Numbered:
-        """Yield numbers of rows with lists of texts."""
-        for first in range(0, len(self.given), size):
-            block = self.given[first : first + size]
-            yield np.arange(first, first + len(block)), block
+    def _lines(self) -> Iterator[Any]:
+        return iter(self.given)
 
 
 def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **options: Any) -> Source:
@@ -409,7 +400,7 @@ def documents(
     return source
 
 
-def _counted_source(corpus: Corpus | TextList, options: TextOptions, like: Spec | None) -> Documents:
+def _counted_source(corpus: Corpus, options: TextOptions, like: Spec | None) -> Documents:
     words, min_df, max_df = options.words, options.min_df, options.max_df
     ngrams, tfidf = options.ngrams or 1, bool(options.tfidf)
     where, rewinds = corpus.where, corpus.rewinds
@@ -465,7 +456,7 @@ def _stop_words(where: object, stop: str | None, like: Spec | None) -> str | lis
     return sorted(set(WordFeatures().analyser()(_whole_file(path))))
 
 
-def _counted(corpus: Corpus | TextList, counted: WordFeatures) -> tuple[WordCounts, int]:
+def _counted(corpus: Corpus, counted: WordFeatures) -> tuple[WordCounts, int]:
     """Return the words of all texts that can be read, and the number of all texts."""
     if not corpus.rewinds:
         raise SourceError(

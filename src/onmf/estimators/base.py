@@ -691,7 +691,10 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 return X, learnt
         if are_texts(X):
             source: Any = texts(X, None if reset and not grow else self._spec, grow)
-            return source.X, Features.of(source.n_features, source.feature_names)
+            found = Features.of(source.n_features, source.feature_names)
+            if learnt is not None and not grow:
+                require_same_features(found, learnt, "a list of texts")
+            return source.X, found
         X, named = matrix_of(X, learnt, learning)
         options = {"accept_sparse": "csr", "dtype": list(PRECISIONS), "ensure_all_finite": False}
         if named is not None:

@@ -89,7 +89,9 @@ def cuts(
     given the bytes of a row. Where batches grow, they are made of the same blocks wherever reading begins: only whole
     blocks are left out.
     """
-    block = reading.size_of(source)
+    usual = reading.size_of(source)
+    # A pipe may fall silent: no batch that is full should wait for the rest of a block.
+    block = usual if source.pipe is None else -(-usual // 10)
     first = begins // block * block
     lost = False  # has the source left out rows, so that places are lost?
 
@@ -101,8 +103,8 @@ def cuts(
     def wanted(batch: Any) -> int:
         if reading.grows and source.batch_size is None:
             return source.fitting(size(_row_bytes(batch, reading.on_device)))
-        if (reading.skip_bad or source.weighted) and source.batch_size is None:
-            return block  # rows that are left out do not make batches shorter
+        if (reading.skip_bad or source.weighted or source.pipe is not None) and source.batch_size is None:
+            return usual  # rows that are left out do not make batches shorter
         return int(batch.shape[0])
 
     cutter, begun = Cutter(wanted), False

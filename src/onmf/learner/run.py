@@ -229,5 +229,8 @@ def _require_same_past(method: Method, source: Source, reading: Reading, done: P
             count, read = count + 1, read + len(rows)
             digests.add(batch)
         if count < part.batches:
-            raise SourceError(f"{names[first]} and the files after it end after {count} batches, not {part.batches}.")
+            raise SourceError(
+                f"the files that the checkpoint has learnt from end after {count} batches of {part.batches}; put back "
+                "what was removed, or resume without verify (--verify)."
+            )
         digests.require(part, alone=False)

@@ -18,6 +18,7 @@ from onmf.insight.features import DECIBELS, components_of, decibels, frame_secon
 from onmf.insight.plots import drawing
 from onmf.insight.plots.dictionary import picture_shape
 from onmf.insight.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
+from onmf.samples import as_samples
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
 CHOICES = ("evenly", "best", "worst")
@@ -180,7 +181,7 @@ def _lines(model: Any, found: Fits, ax: Any) -> Any:
     ax = axes_of(ax, 7.5, 0.9 + 0.75 * len(values))
     for k, both in enumerate(zip(values, found.fits, strict=True)):
         value, fit = decibels(np.stack(both), np.max(both)) + DECIBELS if sound else both
-        top = max(float(np.nanmax(value)), float(fit.max()), np.finfo(float).tiny)
+        top = max(float(np.nanmax(value, initial=0)), float(fit.max()), np.finfo(float).tiny)
         names = ("data", "fit") if k == 0 else (None, None)
         ax.plot(at, k - 0.85 * value / top, color=BLACK, linewidth=0.8, label=names[0])
         ax.plot(at, k - 0.85 * fit / top, color=BLUE, linewidth=1.3, linestyle="--", label=names[1])
@@ -289,12 +290,6 @@ def _rows_of(X: Any, most: int) -> tuple[Any, Any]:
 def _dense_of(model: Any, X: Any) -> Array:
     """Return X as a dense array, with NaN for the entries that the model takes for missing."""
     X = matrix_of(X, Features.of(model.n_features_in_, names_of(model)))[0]
-    if not scipy.sparse.issparse(X):
-        return np.asarray(X, dtype=np.float64)
-    values = X.toarray().astype(np.float64)
-    if getattr(model, "implicit", "zero") == "missing":
-        stored = X.tocoo()
-        missing = np.ones(X.shape, dtype=bool)
-        missing[stored.row, stored.col] = False
-        values[missing] = np.nan
-    return values
+    X = X.astype(np.float64) if scipy.sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    samples = as_samples(X, model.missing, model.implicit).densified()
+    return np.where(samples.entry_weights > 0, samples.matrix, np.nan) if samples.masked else np.asarray(samples.matrix)
