@@ -3,7 +3,7 @@
     python benchmarks/consensus.py
 
 Simulated cells (``onmf.data.examples``), three draws each: few programmes and more, many counts per cell and few. Ten
-runs of five passes, default settings. Printed are the stability at the planted number of programmes K, at two less to
+runs, default settings. Printed are the stability at the planted number of programmes K, at two less to
 two more, and the mean cosine of planted programmes with the components matched with them: the median of ten single
 runs, the worst of them, and the consensus.
 """
@@ -22,6 +22,7 @@ from onmf._support.arrays import Array
 from onmf.data import examples
 from onmf.data.examples import Cells
 from onmf.insight.features import directions
+from onmf.selection.consensus import PASSES
 
 CASES = ((5, 500), (5, 100), (8, 500), (8, 100))  # programmes, counts per cell
 NUMBER, GENES, SEEDS, DRAWS = 500, 200, 10, 3
@@ -42,7 +43,7 @@ def main() -> None:
         started = time.process_time()
         cells = examples.cells(NUMBER, GENES, K, depth, draw)
         found = {k: onmf.consensus(cells.counts, k, SEEDS, random_state=draw) for k in range(K - 2, K + 3)}
-        runs = [onmf.OnlineNMF(K, max_passes=5, random_state=seed).fit(cells.counts) for seed in range(SEEDS)]
+        runs = [onmf.OnlineNMF(K, max_passes=PASSES, random_state=seed).fit(cells.counts) for seed in range(SEEDS)]
         alike = [likeness(run.components_, cells) for run in runs]
         steady = "  ".join(f"{each.stability:.3f}" for each in found.values())
         print(

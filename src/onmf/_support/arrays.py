@@ -92,8 +92,14 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "to_delayed") and hasattr(X, "ndim")
 
 
-def taken(array: Any, places: Counts, axis: int) -> Any:
-    """Return what stands at these places along an axis, and zeros where a place is -1."""
-    found = np.take(array, places, axis=axis)
-    np.moveaxis(found, axis, 0)[places < 0] = 0
+def taken(array: Any, places: Counts, axis: int, fill: float = 0.0) -> Any:
+    """Return what stands at these places along an axis, or in these columns, and ``fill`` where a place is -1.
+
+    In a sparse matrix, that is a zero which is not stored.
+    """
+    if scipy.sparse.issparse(array):
+        found = array[:, places]
+        return found.multiply(places >= 0).tocsr() if (places < 0).any() else found
+    found = np.take(np.asarray(array), places, axis=axis)
+    np.moveaxis(found, axis, 0)[places < 0] = fill
     return found

@@ -27,7 +27,7 @@ SETTINGS = (
     "onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --jobs 8 --checkpoint runs --plot runs.png --out m",
     "onmf consensus 'cells.h5ad?layer=counts' -k 10 --runs 100 --checkpoint runs --resume --out m",
 )
-@with_settings(*SETTINGS, max_passes=20, n_components=10)
+@with_settings(*SETTINGS, max_passes=50, n_components=10)
 def consensus(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 import onmf
 from onmf.cli import command
@@ -94,20 +93,9 @@ def rank(
         facts = {"recommended": found.recommended, "best": found.best, "reason": found.reason, **found.table}
         print_json(facts | {"not_tried": found.not_tried})
         return
-    console.print(_table(found))
-    console.print(found.reason)
+    console.print(str(found))
     if plot is not None:
         console.print(f"Wrote {plot}.", soft_wrap=True)
-
-
-def _table(found: onmf.RankSelection) -> Table:
-    table = Table("rank", "held-out loss", "spread", "above the best", "stability", "")
-    columns = found.table.values()
-    for place, (K, loss, spread, excess, error, stability) in enumerate(zip(*columns, strict=True)):
-        above = "" if found.ranks[place] == found.best else f"{excess:.4g} ± {error:.2g}"
-        mark = "recommended" if found.recommended == K else ""
-        table.add_row(str(K), f"{loss:.6g}", f"{spread:.2g}", above, f"{stability:.3f}", mark)
-    return table
 
 
 def _ranks(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array, Mask
+from onmf._support.arrays import Array, Mask, taken
 from onmf.data.base import SourceError
 from onmf.samples import Samples
 
@@ -87,7 +87,7 @@ class Genes:
     def of(
         cls, where: str | Path, genes: Sequence[str], asked: Sequence[str] | None, *, lacking: bool = True
     ) -> "Genes":
-        """Find the genes that are ``asked`` for, or all; warn of those that lack, or raise an error."""
+        """Find the genes that are ``asked`` for, or all; warn of those that are ``lacking``, or raise an error."""
         there = set(genes)
         known = [name for name in asked or () if name in there] if lacking else []
         places, _, _ = choose(where, genes, known or asked, what="gene")
@@ -101,15 +101,7 @@ class Genes:
 
     def of_batch(self, X: Any) -> Any:
         """Return these columns of rows, dense or sparse."""
-        if self.columns is None:
-            return X
-        places = np.asarray(self.columns)
-        lacking = places < 0
-        if not lacking.any():
-            return X[:, places]
-        if isinstance(X, np.ndarray):
-            return np.where(lacking, 0, X[:, places]).astype(X.dtype, copy=False)
-        return X[:, np.maximum(places, 0)].multiply(~lacking).tocsr()
+        return X if self.columns is None else taken(X, np.asarray(self.columns), axis=1)
 
 
 def bad_weights(weights: Any) -> Mask:

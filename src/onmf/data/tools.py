@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy
 
+from onmf._support.arrays import taken
 from onmf._support.checks import require_at_least, require_whole
 from onmf.data.base import Numbered, OnBad, Source, SourceError, read_from, recut
 from onmf.samples import Samples, stacked
@@ -120,11 +120,8 @@ def with_columns(X: Any, found: Sequence[str], names: Sequence[str], fill: float
             raise SourceError("features cannot be added to data whose entries weigh differently; use features='fixed'.")
         return Samples(with_columns(X.matrix, found, names, fill), None, X.sample_weight, X.absent)
     place = dict(zip(found, range(len(found)), strict=True))
-    places = [place.get(name, len(found)) for name in names]  # the last column is the one of the others
-    if scipy.sparse.issparse(X):
-        return scipy.sparse.hstack([X, scipy.sparse.csr_matrix((X.shape[0], 1))], format="csr")[:, places]
-    X = np.asarray(X)
-    return np.column_stack([X, np.full(len(X), fill, X.dtype if X.dtype.kind == "f" else None)])[:, places]
+    X = X if X.dtype.kind == "f" else X.astype(np.float64)
+    return taken(X, np.array([place.get(name, -1) for name in names]), axis=1, fill=fill)
 
 
 def repeat(source: Source, passes: int) -> Source:

@@ -22,7 +22,7 @@ from onmf.selection.agreement import Agreement, different, neighbour_distances
 from onmf.selection.holdout import rewinding_source
 from onmf.selection.runs import FitProgress, Ledger, each_done
 
-PASSES = 20  # after five the runs still differ where there are more components than programmes
+PASSES = 50  # after twenty, runs of few cells still differ that have found the same
 LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
 
 
@@ -144,7 +144,7 @@ def consensus(
     verbose : int, default 0
         1 prints a line after every fit.
     **settings
-        Other parameters of ``OnlineNMF``: divergence, method, missing, ... ``max_passes`` is 20 unless it is given.
+        Other parameters of ``OnlineNMF``: divergence, method, missing, ... ``max_passes`` is 50 unless it is given.
 
     Returns
     -------

@@ -132,12 +132,12 @@ class RankSelection:
         return " ".join(said)
 
     def __str__(self) -> str:
-        lines = ["rank  held-out loss     spread  above the best            stability"]
+        lines = ["rank  held-out loss     spread  above the best         stability"]
         for place, rank in enumerate(self.ranks):
             above = f"{self.excess[place]:.4g} ± {self.error[place]:.2g}" if place != self._best else "-"
             mark = "  <- recommended" if place == self._place else ""
             lines.append(
-                f"{rank:4d}  {self.loss[place]:13.6g}  {self.spread[place]:9.2g}  {above:24s}  "
+                f"{rank:4d}  {self.loss[place]:13.6g}  {self.spread[place]:9.2g}  {above:21s}  "
                 f"{self.stability[place]:9.3f}{mark}"
             )
         return "\n".join([*lines, "", self.reason])

@@ -54,7 +54,7 @@ class Terms:
         self.axis, self.unit = axis or (np.arange(W.shape[1], dtype=np.float64), "")
         ordered = axis is not None or (self.names is None and W.shape[1] > FEW and is_smooth(W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
-        self.cells = source.scheme == "h5ad"  # whose genes are told by what sets a component apart
+        self.cells = source.scheme in ("h5ad", "10x")  # whose genes are told by what sets a component apart
         self.sound = source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def words(self, row: Array) -> str:
