@@ -382,16 +382,16 @@ def invoke(*arguments: object) -> Any:
 def test_the_command_shows_table_reason_and_picture_of_what_select_rank_finds(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     np.save(tmp_path / "x.npy", X)
-    options = ["--ranks", "3..5,9", "--seeds", 2, "--passes", 4, "--seed", 0, "--patience", 1]
+    options = ["--ranks", "3..4,8,12", "--seeds", 2, "--passes", 4, "--seed", 0, "--patience", 1]
     result = invoke(tmp_path / "x.npy", *options, "--json", "--plot", tmp_path / "ranks.png")
     assert result.exit_code == 0, result.output
-    assert "fit 6 of 8: rank 5" in result.stderr
+    assert "fit 6 of 8: rank 8" in result.stderr
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
     said = json.loads(result.stdout)
-    found = select_rank(X, (3, 4, 5, 9), patience=1, **QUICK)
+    found = select_rank(X, (3, 4, 8, 12), patience=1, **QUICK)
     assert said["recommended"] == found.recommended == PLANTED
     assert said["loss"] == found.table["loss"]
-    assert said["not_tried"] == [9]
+    assert said["not_tried"] == [12]
     shown = " ".join(invoke(tmp_path / "x.npy", *options).stdout.split())
     assert found.reason in shown
     assert f"{said['loss'][1]:.6g}" in shown

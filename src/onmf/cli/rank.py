@@ -65,7 +65,7 @@ def rank(
 ) -> None:
     """Recommend how many components to learn: as many as help to predict held-out entries of DATA.
 
-    Reads DATA once per rank, seed and pass: as often as --passes says at the first rank, then twice or more.
+    Reads DATA for every seed as often as --passes says, then four times per rank.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed") or []
     require_drawable(plot, path_of(data))

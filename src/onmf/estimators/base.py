@@ -184,11 +184,10 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             if is_distributed(X):
                 find, K = PicklableModel(self).coefficients, self.n_components_
                 return streaming.map_partitions(self, X, find, K, "transform", weights=weights)
-            backed, X = X, layer_of(X, layer, None if self._learned is None else self._fitted.features)
-            if X is not backed and isinstance(X, Source):
-                return np.concatenate(list(streaming.transform_source(self, X)))
+            given, X = X, layer_of(X, layer, None if self._learned is None else self._fitted.features)
             if isinstance(X, Source):
-                return streaming.transform_source(self, X)
+                parts = streaming.transform_source(self, X)
+                return parts if X is given else np.concatenate(list(parts))
             if is_stream(X):
                 return streaming.transform_batches(self, X)
         H = self._inference().coefficients(self._checked(X, weights))
@@ -243,7 +242,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         Parameters
         ----------
         X : Data
-            Samples with the features of the model.
+            Samples with the features of the model; a ``Source`` gives an iterator, as for ``transform``.
         layer : str or None
             The layer of an AnnData object that is read instead of its ``X``.
 
@@ -262,7 +261,11 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
             return streaming.map_partitions(
                 self, X, PicklableModel(self).proportions, self.n_components_, "proportions"
             )
-        checked = self._checked(layer_of(X, layer))
+        given, X = X, layer_of(X, layer, None if self._learned is None else self._fitted.features)
+        if isinstance(X, Source):
+            parts = streaming.transform_source(self, X, shares=True)
+            return parts if X is given else np.concatenate(list(parts))
+        checked = self._checked(X)
         shares = streaming.shares_of(self, checked, on_host(self._inference().coefficients(checked)))
         if blank := int(np.isnan(shares[:, 0]).sum()):
             warnings.warn(f"{blank} of {len(shares)} samples {NOTHING_IN_THEM}.", UserWarning, stacklevel=2)

@@ -101,11 +101,11 @@ def require_features(model: NMF, data: Source | Partitions, name: str = "X") -> 
     require_same_features(found, model._fitted.features, name, cure=cure_by_like(data, model._spec))
 
 
-def transform_source(model: NMF, source: Source) -> Iterator[Array]:
-    """Return an iterator over the coefficients of a source's batches."""
+def transform_source(model: NMF, source: Source, shares: bool = False) -> Iterator[Array]:
+    """Return an iterator over the coefficients of a source's batches, or over their ``shares``."""
     require_features(model, source, "the source")
     skip = model.on_error == "skip"
-    parts = (H for _, H in model.served(source, usual_size(source), SkippedLog() if skip else None))
+    parts = (H for _, H in model.served(source, usual_size(source), SkippedLog() if skip else None, shares))
     return _log_nan_rows(parts) if skip else parts
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from onmf.selection.agreement import stability
 from onmf.selection.holdout import HoldoutMask, rewinding_source
 from onmf.selection.runs import FitProgress, Ledger, each_done
 
-WARM = 1  # passes that begin with components of the largest rank
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
 FAR = 1.5  # times a rank is another one, not its neighbour
@@ -184,8 +184,9 @@ def select_rank(
 
     The loss of a fit falls with every further component, on new samples too, since their coefficients are free: it
     always takes the largest rank. Here a share of the *entries*, scattered over all samples, is held out of
-    dictionaries and coefficients alike, and then predicted; components that fit noise make that worse. The cost is
-    ranks x ``n_seeds`` fits of ``max_passes`` passes, and a ``transform`` each.
+    dictionaries and coefficients alike, and then predicted; components that fit noise make that worse. The cost
+    is one fit of the largest rank per seed, then two passes and two calls of ``transform`` for
+    each rank.
 
     Parameters
     ----------
@@ -198,11 +199,11 @@ def select_rank(
         The numbers of components to try, such as ``range(2, 31)``.
     n_seeds : int, default 3
         Fits per rank. Each has other held-out entries, the same at every rank, and another start: a fit of the largest
-        rank, of which the most similar components are merged for a smaller one.
+        rank. A smaller one begins with its leading components, and with all of them merged, and keeps the better fit.
     held_out : float, default 0.1
         The share of entries that is held out, above 0 and at most 0.5.
     max_passes : int, default 5
-        Passes of each seed's start over the data; one at each rank follows.
+        Passes of each seed's start over the data; two at each rank follow.
     patience : int or None, default 5
         Ranks are tried from the smallest up. Once this many in a row are worse than the best, for every seed, larger
         ones are not tried; None tries all.
@@ -261,17 +262,16 @@ def select_rank(
 
     def start(number: int) -> tuple[Array, Array]:
         model = OnlineNMF(tried[-1], random_state=drawn[number], **settings).fit(parts[drawn[number]])
-        W = model.components_[fixed:]
-        return W, model.usage_[fixed:] / np.maximum(W.sum(axis=1, dtype=np.float64), np.finfo(np.float64).tiny)
+        return model.components_[fixed:], model.usage_[fixed:]
 
     def fit(rank: int, number: int) -> tuple[float, Array]:
-        seed, begun = drawn[number], dict(settings)
-        if rank > fixed:
-            W, used = (ledger.arrays[f"{each}.{number}"] for each in ("start", "usage"))
-            begun["init"] = merged(W, used, rank - fixed)
-        begun["max_passes"] = min(max_passes, WARM)
-        model = OnlineNMF(rank, random_state=seed, **begun).fit(parts[seed])
-        return _judged(model, source, masks[seed]), model.components_
+        seed, found = drawn[number], list[tuple[float, Array]]()
+        W, used = (ledger.arrays[f"{each}.{number}"] for each in ("start", "usage"))
+        for init in starts(W, used, rank - fixed):
+            begun = settings | {"max_passes": 1} | ({"init": init} if len(init) else {})
+            model = OnlineNMF(rank, random_state=seed, **begun).fit(parts[seed])
+            found.append((_judged(model, source, masks[seed]), model.components_))
+        return min(found, key=itemgetter(0))
 
     with warnings.catch_warnings():
         missing_starts = {n: partial(start, n) for n in range(n_seeds) if f"start.{n}" not in ledger.arrays}
@@ -299,13 +299,28 @@ def select_rank(
     return RankSelection(tuple(tried[:n]), np.array(losses), np.array(steady), tuple(tried[n:]))
 
 
-def merged(W: Array, usage: Array, K: int) -> Array:
-    """Return K components: those of a larger dictionary that are most alike are merged, by how much each is used."""
-    groups = fcluster(linkage(directions(W), "ward"), K, "maxclust") if len(W) > K else np.arange(1, len(W) + 1)
-    shares = (groups == np.arange(1, K + 1)[:, None]) * (usage + usage.max() * 1e-9 + np.finfo(np.float64).tiny)
+def starts(W: Array, usage: Array, K: int) -> list[Array]:
+    """Return two dictionaries of K components of a larger one: those that lead it, and all, merged into K groups.
+
+    Leading are, one after the other, those that are used most, times how far they are from those before. Groups are of
+    components that are alike. Neither is always better: merged ones find few planted components, leading ones many
+    topics.
+    """
+    if K in (0, len(W)):
+        return [W[:K]]
+    roots = np.sqrt(W / np.maximum(W.sum(axis=1, keepdims=True), np.finfo(W.dtype).tiny))
+    leading, apart = list[int](), np.ones(len(W))
+    for _ in range(K):
+        gain = usage * apart
+        gain[leading] = -1
+        leading.append(int(gain.argmax()))
+        apart = np.minimum(apart, 1 - roots @ roots[leading[-1]])  # Hellinger's distance, squared
+    groups = fcluster(linkage(directions(W), "ward"), K, "maxclust")
+    most = usage / np.maximum(W.sum(axis=1, dtype=np.float64), np.finfo(np.float64).tiny)
+    shares = (groups == np.arange(1, K + 1)[:, None]) * (most + most.max() * 1e-9 + np.finfo(np.float64).tiny)
     some = shares.sum(axis=1) > 0  # equal components cannot be told apart: fewer groups than asked for
-    found = shares[some] / shares[some].sum(axis=1, keepdims=True) @ W.astype(np.float64)
-    return np.resize(found, (K, W.shape[1])).astype(W.dtype)
+    merged = shares[some] / shares[some].sum(axis=1, keepdims=True) @ W.astype(np.float64)
+    return [np.resize(merged, (K, W.shape[1])).astype(W.dtype), W[np.sort(leading)]]
 
 
 def _turned(losses: Any, patience: int) -> bool:

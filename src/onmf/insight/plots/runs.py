@@ -131,17 +131,17 @@ def rank(selection: Any, ax: Any = None) -> Any:
         axes.axvline(selection.recommended, color=FAINT, linestyle=":", linewidth=1.2)
         tidy(axes)
     lower.tick_params(labelbottom=False, bottom=False)
-    _raise_above_similarities(ax, float(losses.min()), float(losses.max()))
+    _raise_above_stability(ax, float(losses.min()), float(losses.max()))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel("rank K")
     ax.set_ylabel("loss per held-out entry", y=0.5 + BELOW / 2 + 0.03)
-    lower.set_ylabel("similarity")
+    lower.set_ylabel("stability")
     ax.set_title(f"recommended rank: {selection.recommended}", fontsize=11)
     return ax
 
 
-def _raise_above_similarities(ax: Any, low: float, high: float) -> None:
-    """Put losses from ``low`` to ``high`` above the similarities, and ticks beside them alone."""
+def _raise_above_stability(ax: Any, low: float, high: float) -> None:
+    """Put losses from ``low`` to ``high`` above the stability, and ticks beside them alone."""
     span = (high - low) or abs(high) or 1.0
     bottom, top = low - 0.08 * span, high + 0.08 * span
     ticks = [tick for tick in ax.yaxis.get_major_locator().tick_values(low, high) if bottom <= tick <= top]
