@@ -91,6 +91,7 @@ def notebook(page: Path, site: str | None) -> str:
         text = re.sub(r'<div class="players".*?</div>', "", part, flags=re.DOTALL)
         pictures = {name: page.parent / path for path, name in re.findall(r"\]\(((?:[^()]*/)?([^()/]+\.png))\)", text)}
         text = re.sub(r"\]\((?:[^()]*/)?([^()/]+\.png)\)", r"](attachment:\1)", text)
+        text = text.replace("](#", f"]({page.name}#")  # links within the page
         linked = re.compile(r"(?<!!)\[([^\]]+)\]\((?!\w+:)([^)]*?)\.md(#[^)]*)?\)")
         text = linked.sub(
             lambda each: f"[{each[1]}]({urljoin(here, each[2])}.html{each[3] or ''})" if site else each[1], text

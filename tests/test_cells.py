@@ -138,9 +138,7 @@ def test_a_link_to_the_cells_is_followed_and_other_formats_are_still_never_repla
     assert "m.h5ad is an input; give --out another name." in result.stderr
 
 
-def test_genes_are_found_by_name_and_those_that_the_model_does_not_have_have_spectra_in_memory(
-    place: Path, model: OnlineNMF
-) -> None:
+def test_genes_are_found_by_name_and_others_have_spectra_in_memory(place: Path, model: OnlineNMF) -> None:
     more = anndata.AnnData(np.ones((CELLS, 2), np.float32), var={"var_names": ["new", "newer"]})
     more.obs_names = cells().obs_names
     wide = anndata.concat([PLANTED.anndata(), more], axis=1)[:, ::-1].copy()
