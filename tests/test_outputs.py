@@ -138,6 +138,9 @@ def test_a_source_and_an_iterator_give_the_arrays_of_their_batches(model: Online
     assert np.allclose(next(iter(model.transform(iter([sparse])))), model.transform(sparse))
     batch = BatchNMF(2, random_state=0, max_iter=5, tol=0).fit(X)
     assert np.allclose(np.concatenate(list(batch.transform(Rows(X)))), batch.transform(X))
+    shares = model.proportions(Told())
+    assert not hasattr(shares, "shape")
+    assert np.allclose(np.concatenate(list(shares)), model.proportions(X), rtol=1e-9)
 
 
 def test_a_batch_is_read_when_it_is_asked_for(model: OnlineNMF) -> None:

@@ -22,7 +22,7 @@ from onmf.methods import EM
 from onmf.samples import Samples
 from onmf.selection.agreement import stability
 from onmf.selection.holdout import HoldoutMask
-from onmf.selection.rank import _judged, _suited, _turned
+from onmf.selection.rank import _judged, _suited, _turned, starts
 from onmf.selection.runs import FitProgress
 from tests.conftest import example_id
 from tests.small import EXAMPLES, made_dense
@@ -423,6 +423,17 @@ def test_counts_in_single_precision_are_judged_sparse_and_warm_starts_find_the_p
     found = select_rank(COUNTS, range(2, 7), n_seeds=2, random_state=0)
     assert found.recommended == 3
     assert found.stability[1] > found.stability[2] + 0.1
+
+
+def test_a_smaller_rank_begins_with_different_components_that_are_used_or_with_merged_ones() -> None:
+    W = np.array([[1.0, 0.0, 0.0], [1.0, 0.1, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    merged, leading = starts(W, np.array([0.4, 0.35, 0.2, 0.05]), 2)
+    np.testing.assert_array_equal(leading, W[[0, 2]])  # not the second, which is like the first
+    assert merged.shape == (2, 3)
+    merged, leading = starts(W, np.array([0.4, 0.35, 0.2, 0.05]), 3)
+    np.testing.assert_array_equal(leading, W[[0, 2, 3]])
+    assert any(np.allclose(row, 0.4 / 0.65 * W[0] + 0.25 / 0.65 * W[1], atol=0.1) for row in merged)
+    assert [each.tolist() for each in starts(W, np.ones(4), 4)] == [W.tolist()]
 
 
 def test_fits_at_the_same_time_and_those_that_are_resumed_give_the_same_table(tmp_path: Path) -> None:
