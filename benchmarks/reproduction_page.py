@@ -120,9 +120,10 @@ NOT_RUN_YET = f"""## Not run yet
 
 Rows marked {AGAIN} are to be made again: they come from the page of 16 November 2026, which kept of a run only its end
 and where it reached Batch's loss. Times of such a row and of a newer one are of two sittings, and their ratio is no
-better than that. The runs of OL were made with a tolerance of 1e-3, which `method="paper"` lets fall since; only l1
-with exact coefficients and OL on BBC News are newer. To make the record whole, give the commands of the sections an
-`--out` folder named like the file in `reproduction/records`, and that folder to
+better than that. Runs share the two cores of a machine with other work: processor times are good to about a fifth.
+Squared l2 by OL as recorded, and first starts with exact coefficients or the mean gradient (but for l1, BBC News and
+subject 10), were run with a tolerance of 1e-3, which `method="paper"` lets fall now. To make the record whole, give
+the commands of the sections an `--out` folder named like the file in `reproduction/records`, and that folder to
 `python -m benchmarks.reproduction_page`. Missing, or to be made again:
 """
 
