@@ -137,8 +137,10 @@ def mean(found: Sequence[Facts], measure: str) -> float:
 
 def mean_and_deviation(values: Sequence[float], digits: int = 4) -> str:
     """Write values as the paper does: mean (standard deviation)."""
-    deviation = f" ({np.std(values, ddof=1):.3g})" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}g}{deviation}"
+    if len(values) < 2:
+        return f"{np.mean(values):.{digits}g}"
+    deviation = float(np.std(values, ddof=1))
+    return f"{np.mean(values):.{digits}g} ({deviation:{'.0f' if deviation > 100 else '.2g'}})"
 
 
 def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
