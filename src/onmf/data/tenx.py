@@ -31,8 +31,12 @@ def tenx(path: Path, columns: list[str] | None = None, *, like: Spec | None = No
     folder = path if path.is_dir() else path.parent
     matrix = _found(path, "matrix.mtx") if path.is_dir() else path
     features = _found(folder, "features.tsv") or _found(folder, "genes.tsv")
-    if matrix is None or features is None:
-        raise SourceError(f"{path} has no {'matrix.mtx' if matrix is None else 'features.tsv or genes.tsv'} (or .gz).")
+    if matrix is None:
+        raise SourceError(f"{path} has no matrix.mtx (or .gz).")
+    if features is None:
+        raise SourceError(
+            f"{path} has no features.tsv or genes.tsv (or .gz); write the names of its rows there, one per line."
+        )
     require_own(folder, [matrix, features])
     with reading(matrix, "as a matrix of 10x"):
         genes, cells, entries, *_ = scipy.io.mminfo(matrix)

@@ -265,7 +265,8 @@ class Corpus(JsonLines):
         if self.field not in found:
             fields = shown(list(found))
             raise SourceError(
-                f"{place} has no field {self.field!r}; its fields are {fields}: choose the text by field=."
+                f"{place} has no field {self.field!r}; its fields are {fields}: choose the text by field=, or numbers "
+                "by features=."
             )
         text = found[self.field]
         if not isinstance(text, str):
