@@ -432,8 +432,14 @@ def test_a_smaller_rank_begins_with_different_components_that_are_used_or_with_m
     assert merged.shape == (2, 3)
     merged, leading = starts(W, np.array([0.4, 0.35, 0.2, 0.05]), 3)
     np.testing.assert_array_equal(leading, W[[0, 2, 3]])
-    assert any(np.allclose(row, 0.4 / 0.65 * W[0] + 0.25 / 0.65 * W[1], atol=0.1) for row in merged)
+    second = 0.35 / 1.1 / (0.4 + 0.35 / 1.1)  # its share by use: coefficients, whatever the size of a component
+    assert sum(np.allclose(row, (1 - second) * W[0] + second * W[1], atol=1e-6) for row in merged) == 1
     assert [each.tolist() for each in starts(W, np.ones(4), 4)] == [W.tolist()]
+
+
+def test_fewer_components_than_are_fixed_raise_an_error() -> None:
+    with pytest.raises(ValueError, match="fixed"):
+        select_rank(X, (1, 4), fixed=np.ones((2, 30)), **QUICK)
 
 
 def test_fits_at_the_same_time_and_those_that_are_resumed_give_the_same_table(tmp_path: Path) -> None:

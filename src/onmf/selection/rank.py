@@ -306,8 +306,8 @@ def starts(W: Array, usage: Array, K: int) -> list[Array]:
     components that are alike. Neither is always better: merged ones find few planted components, leading ones many
     topics.
     """
-    if K in (0, len(W)):
-        return [W[:K]]
+    if K <= 0 or len(W) == K:  # where all are fixed, or more than that, the fit says so
+        return [W[: max(K, 0)]]
     roots = np.sqrt(W / np.maximum(W.sum(axis=1, keepdims=True), np.finfo(W.dtype).tiny))
     leading, apart = list[int](), np.ones(len(W))
     for _ in range(K):
