@@ -1,6 +1,6 @@
 """BatchNMF against scikit-learn's NMF(solver="mu"): the same updates from the same start, seconds of an iteration.
 
-    OMP_NUM_THREADS=1 python benchmarks/batch_updates.py
+    OMP_NUM_THREADS=1 python -m benchmarks.batch_updates
 
 Processor seconds at one thread, else wall seconds.
 """

@@ -1,6 +1,6 @@
 """How near to the minimum do the paper's coefficient solvers come, and at what cost?
 
-    python benchmarks/coefficient_step.py
+    python -m benchmarks.coefficient_step
 
 On the paper's synthetic data (F = 200, K = 40, a partly learnt dictionary): the excess of the loss over a reference
 with many more iterations, the share of samples that count as converged, and microseconds per sample. Prints the

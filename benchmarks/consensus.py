@@ -1,6 +1,6 @@
 """Is the consensus of several runs closer to planted programmes than a single run, and does a wrong K show?
 
-    python benchmarks/consensus.py
+    python -m benchmarks.consensus
 
 Simulated cells (``onmf.data.examples``), three draws each: few programmes and more, many counts per cell and few. Ten
 runs, default settings. Printed are the stability at the planted number of programmes K, at two less to

@@ -1,6 +1,6 @@
 """At which density em, the sparse surrogate and the surrogate win under Kullback-Leibler: ten planted topics.
 
-    python benchmarks/density.py
+    python -m benchmarks.density
 
 One and five passes over 4000 samples: held-out losses and processor seconds divided by those of em, per seed.
 """

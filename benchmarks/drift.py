@@ -1,6 +1,6 @@
 """What forgetting gives after a stream has changed, and what it costs before.
 
-    python benchmarks/drift.py [--before 100000] [--seeds 2] [--tasks kl,squared_l2,is,sparse_surrogate,em]
+    python -m benchmarks.drift [--before 100000] [--seeds 2] [--tasks kl,squared_l2,is,sparse_surrogate,em]
 
 The components of a planted dictionary (K = 10) change after so many samples: all at once ("components"), all at once to
 features that were not in use ("features"), or little by little over 20,000 samples ("slowly"). Losses are held-out, of

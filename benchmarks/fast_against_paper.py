@@ -1,6 +1,6 @@
 """The fast method against the paper's step: held-out loss relative to the planted dictionary's, on the synthetic data.
 
-    python benchmarks/fast_against_paper.py [--samples 5000] [--divergences is,kl,...]
+    python -m benchmarks.fast_against_paper [--samples 5000] [--divergences is,kl,...]
 
 F = 200, K = 40, one pass, uniform start for both. Prints the table of docs/decisions/0004-fast-methods.md.
 """

@@ -1,6 +1,6 @@
 """How long until the loss that another tree, or chunks of 30, have after one pass of synthetic samples?
 
-    python benchmarks/growing_chunks.py [--against /path/to/another/src] [--samples 50000] [--seeds 6,7,8]
+    python -m benchmarks.growing_chunks [--against /path/to/another/src] [--samples 50000] [--seeds 6,7,8]
 
 The paper's synthetic data (F = 200, K = 40), the surrogate from a uniform start, one thread, processor time; both learn
 the same samples in the same order, interleaved in fresh processes. Held-out losses are found by one precise scorer.

@@ -1,7 +1,7 @@
 """What a vocabulary that grows gives, where the topics and the words of a stream change half-way.
 
-    python benchmarks/growing_vocabulary.py [--seeds 2]    # ONMF_DATA must say where the data are
-    python benchmarks/growing_vocabulary.py --starts       # simulated counts: where the column of a new word begins
+    python -m benchmarks.growing_vocabulary [--seeds 2]    # ONMF_DATA must say where the data are
+    python -m benchmarks.growing_vocabulary --starts       # simulated counts: where the column of a new word begins
 
 It takes about a minute. The posts about computers, cars and sport come first, then those of all other groups, each in
 random order, in batches of 200 for ``partial_fit``. After 1,000, 3,000 and all of the later posts, every model is
@@ -26,9 +26,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 import onmf
 from onmf import OnlineNMF
 from onmf.data.columns import Features
-from onmf.insight.topics import coherence
 from onmf.learner.growth import grown
 from onmf.samples import Samples
+from onmf.topics import coherence
 from reproduction.datasets import texts
 from reproduction.topics import cluster
 

@@ -1,6 +1,6 @@
 """Which solver for the l1 coefficients? Microseconds per sample to a relative excess over the linear programme.
 
-    python benchmarks/l1_coefficients.py
+    python -m benchmarks.l1_coefficients
 
 On the paper's synthetic data with 30 % outliers and without noise, for a partly learnt dictionary; time of one
 processor. The contenders: the interior-point method; reweighted least squares with a Huber loss whose delta falls

@@ -1,6 +1,6 @@
 """Processor time of learning, for this tree and another one: interleaved fresh processes, one thread.
 
-    python benchmarks/learning_speed.py --against /path/to/another/src [--repeats 5]
+    python -m benchmarks.learning_speed --against /path/to/another/src [--repeats 5]
 
 Prints the table of docs/decisions/0009-one-trunk.md: the least of three fits in every process, and the median over the
 processes of the ratios new / old.

@@ -1,9 +1,9 @@
 """Does ``select_rank`` find the number of components that was planted, and what does it say of BBC News?
 
-    python benchmarks/ranks.py             # planted: K = 3, 5, 10, 20 at four levels of noise
-    python benchmarks/ranks.py planted 1   # the same with other draws of the data
-    python benchmarks/ranks.py bbc         # ONMF_DATA must say where the data are
-    python benchmarks/ranks.py cells       # 4,000 simulated cells with 17,000 genes, ranks 2 to 20: CPU time
+    python -m benchmarks.ranks             # planted: K = 3, 5, 10, 20 at four levels of noise
+    python -m benchmarks.ranks planted 1   # the same with other draws of the data
+    python -m benchmarks.ranks bbc         # ONMF_DATA must say where the data are
+    python -m benchmarks.ranks cells       # 4,000 simulated cells with 17,000 genes, ranks 2 to 20: CPU time
 
 Planted are 2000 samples of 100 features: Poisson counts around H W, the entries of both from the gamma distribution of
 shape 0.5, so that components overlap but none is a mixture of the others. Means of 100, 20 and 5 counts per entry are

@@ -1,6 +1,6 @@
 """The paper's method on its synthetic data, N = 2e4: held-out loss relative to the planted dictionary's.
 
-    python benchmarks/reading_of_the_paper.py [--samples 20000] [--features 200] [--divergences is,kl,...] [--literal]
+    python -m benchmarks.reading_of_the_paper [--samples 20000] [--features 200] [--divergences is,kl,...] [--literal]
 
 The canonical setting (N = 1e5, tau = 1e-4 N, a = b = 2e4 = 0.2 N, K = 40) shrinks to any N with the same ratios, so
 that N = 2e4 has tau = 2 and a = b = 4000. Prints the table of docs/decisions/0002-reading-of-the-paper.md.

@@ -1,6 +1,6 @@
 """How long do the coefficients of sound take under Itakura-Saito, and which samples do not converge?
 
-    python benchmarks/sound_coefficients.py
+    python -m benchmarks.sound_coefficients
 
 An orchestra is synthesised: eight voices of decaying harmonics with vibrato, attacks and rests, soft and loud passages,
 a little noise, silence and fades. Its power spectra (frames of 2048 samples, 512 apart, at 22 kHz) are taken after a

@@ -1,6 +1,6 @@
 """What it would cost to hand a chunk's statistics over as arrays instead of using them where they are computed.
 
-    python benchmarks/statistics_cost.py
+    python -m benchmarks.statistics_cost
 
 The surrogate computes the matrices A_f of a block of features, averages and sweeps them while they are in the cache.
 Statistics that are sums of arrays, so that those of two chunks could be added, have to be written to memory as a whole

@@ -1,8 +1,8 @@
 """The figures of the guide to topics, from word counts of news; ONMF_DATA must say where the data are.
 
-    python benchmarks/topics.py             # BBC News: weights, divergences, the order of the texts, shares
-    python benchmarks/topics.py --words     # BBC News and 20 Newsgroups: which weights and which lambda of relevance
-    python benchmarks/topics.py news.jsonl  # writes 20 Newsgroups' posts as JSON lines, for onmf fit and onmf topics
+    python -m benchmarks.topics             # BBC News: weights, divergences, the order of the texts, shares
+    python -m benchmarks.topics --words     # BBC News and 20 Newsgroups: which weights and which lambda of relevance
+    python -m benchmarks.topics news.jsonl  # writes 20 Newsgroups' posts as JSON lines, for onmf fit and onmf topics
 
 The words of a post are in random order, since that of the published counts is not known; nothing here looks at it.
 """
@@ -19,7 +19,7 @@ import scipy.sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, TfidfTransformer
 
 from onmf import OnlineNMF
-from onmf.insight.topics import coherence, leading, ranked, relevance
+from onmf.topics import coherence, leading, ranked, relevance
 from reproduction.datasets import texts
 from reproduction.topics import cluster
 

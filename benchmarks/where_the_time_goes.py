@@ -1,6 +1,6 @@
 """Where the fast method's time goes: µs per sample by stage, and the rate of its products against plain gemm.
 
-    python benchmarks/where_the_time_goes.py
+    python -m benchmarks.where_the_time_goes
 
 Kullback-Leibler on random data of four sizes, chunks of 30, in double [single] precision. The products are the Hessians
 of the coefficients and the statistics of the dictionary, F K (K + 1) multiplications and additions a sample each; their

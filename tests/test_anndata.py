@@ -15,8 +15,8 @@ import scipy.sparse
 from onmf import BatchNMF, OnlineNMF, consensus, select_rank
 from onmf.data import Batches, SourceError, examples, open_source
 from onmf.insight.features import directions
-from onmf.insight.plots.samples import fits_of
 from onmf.insight.report.views import Terms
+from onmf.plots.samples import fits_of
 from tests.conftest import require_same_learning
 
 anndata = pytest.importorskip("anndata")
@@ -247,7 +247,7 @@ def test_a_folder_of_10x_is_read(end: str, genes: str, tmp_path: Path) -> None:
     learnt = model().fit(cells()[:, [4, 1, 7]])
     [H] = learnt.transform(open_source(tmp_path, like=learnt.source_))
     assert np.allclose(H, learnt.transform(cells()), rtol=1e-3, atol=1e-4)
-    assert Terms(model().fit(source)).cells  # whose genes are ranked by specificity
+    assert Terms(model().fit(source)).ranking == "specificity"
     (tmp_path / f"{genes}{end}").unlink()
     with pytest.raises(SourceError, match=r"has no features.tsv or genes.tsv .* write the names of its rows"):
         open_source(tmp_path)

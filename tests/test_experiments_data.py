@@ -10,7 +10,7 @@ import scipy.sparse
 
 from onmf.data import examples
 from onmf.data.examples import Planted, Texts
-from onmf.insight.topics import coherence, leading
+from onmf.topics import coherence, leading
 from reproduction.faces import FreshNoise, Subject, brightness_in_shadow, contaminated, halved, quality, stand_ins
 from reproduction.synthetic import NAMES, Data, PlantedSource
 from reproduction.topics import NAMED, cluster, documents, topics_of

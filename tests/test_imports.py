@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ EXTRAS = ["anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow", "soundfile", 
 UNUSED_BY_ESTIMATORS = [
     *("numba", "llvmlite", "matplotlib", *TERMINAL, "sklearn.decomposition", "sklearn.linear_model", "scipy.signal"),
     *("anndata", "h5py", "jinja2", "PIL", "plotly", "pyarrow.dataset", "soundfile", "zarr"),
-    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.insight.plots"),
+    *("onmf.cli.main", "onmf.cli.demo.photograph", "onmf.plots"),
 ]
 COMMANDS = """
 import sys
@@ -125,3 +127,9 @@ assert facts() == before
 def test_a_name_that_is_not_there_is_an_attribute_error_that_says_so() -> None:
     with pytest.raises(AttributeError, match=r"^module 'onmf' has no attribute 'NMF'$"):
         onmf.NMF  # noqa: B018
+
+
+def test_public_modules_are_imported_by_their_public_names() -> None:
+    modules = {name for name in onmf.__all__ if isinstance(getattr(onmf, name), ModuleType)}
+    assert modules == {"data", "divergences", "methods", "plots", "topics"}
+    assert all(importlib.import_module(f"onmf.{name}") is getattr(onmf, name) for name in modules)

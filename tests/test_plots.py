@@ -18,13 +18,12 @@ import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 import onmf
-from onmf import BatchNMF, OnlineNMF, RankSelection
+from onmf import BatchNMF, OnlineNMF, RankSelection, plots
 from onmf.data import open_source
-from onmf.insight import plots
 from onmf.insight.convergence import LossCurve
 from onmf.insight.features import frame_seconds, labelled_axis, names_of, numeric_axis
 from onmf.insight.noise import assumed_power
-from onmf.insight.plots.drawing import COLOURS, HEAT, look
+from onmf.plots.drawing import COLOURS, HEAT, look
 from tests.conftest import spread
 
 PNG = b"\x89PNG\r\n\x1a\n"

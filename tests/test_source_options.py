@@ -177,7 +177,6 @@ def test_weights_that_a_damaged_model_has_are_refused(tmp_path: Path) -> None:
         open_source(path, like=Spec("text", {}, ("cat", "cat")))
 
 
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_tools_files_and_pickles_keep_how_features_are_made(tmp_path: Path) -> None:
     source = open_source(f"{texts(tmp_path)}?words=8&tfidf=yes")
     tools = (

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import matplotlib.text
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,10 +22,10 @@ from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
 from onmf.cli.terminal import console
 from onmf.data import SourceError, open_source, text
-from onmf.insight.topics import Coherence, coherence, leading, ranked
 from onmf.learner import Usage
 from onmf.learner.learned import proportions
 from onmf.persistence import file
+from onmf.topics import Coherence, coherence, leading, ranked
 
 SUBJECTS = {
     "animals": "cat dog horse cow goat hen",
@@ -240,12 +241,35 @@ def shown(output: str) -> list[int]:
 
 def test_topics_are_listed_by_share_with_the_words_that_belong_together(model: Path) -> None:
     nmf, output = onmf.load(model), invoke("topics", model, "--top", 6)
-    assert "words (relevance)" in output
+    assert "words (times their share in all)" in output
     assert "words (% of the topic)" in invoke("topics", model, "--by", "weight")
     assert shown(output) == np.argsort(-nmf.usage_).tolist()
     rows = output.split("%  ")[1:]
     assert [set(re.findall(r"[a-z]{3,}", row)) for row in rows] == [set(each.split()) for each in SUBJECTS.values()]
     np.testing.assert_allclose(np.sort(nmf.usage_), np.sort(SHARES), atol=0.05)
+
+
+@pytest.mark.parametrize(("stop", "by"), [("", "lift"), ("?stop=english", "relevance"), ("?tfidf=yes", "relevance")])
+def test_fit_topics_top_features_plots_and_report_lead_with_the_same_words(texts: Path, stop: str, by: str) -> None:
+    said = invoke("fit", f"{texts}{stop}", "-k", 3, "--seed", 0, "--out", "same")
+    nmf = onmf.load("same")
+    assert nmf.top_features(8) == nmf.top_features(8, by) != nmf.top_features(8, "weight")
+    words = [[name for name, _ in features] for features in nmf.top_features(8)]
+    assert re.findall(r"^topic \d+ .*: (.*)$", said, re.MULTILINE) == [
+        " ".join(words[k]) for k in np.argsort(-nmf.usage_)
+    ]
+    told = json.loads(invoke("topics", "same", "--top", 8, "--json"))
+    assert told["by"] == by
+    assert {each["topic"]: [word["name"] for word in each["features"]] for each in told["topics"]} == dict(
+        enumerate(words)
+    )
+    drawn = {label.get_text() for label in onmf.plots.topics(nmf).figure.findobj(matplotlib.text.Text)}
+    assert drawn >= {word for each in words for word in each}
+    invoke("report", "same", "--out", "same.html")
+    page = Path("same.html").read_text("utf-8")
+    assert f"the {by} of the leading" in page
+    for leading_words in words:
+        assert ", ".join(leading_words[:5]) in page
 
 
 def test_topics_of_data_have_coherence_and_the_shares_of_the_data(model: Path, texts: Path) -> None:

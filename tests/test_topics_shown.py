@@ -129,7 +129,7 @@ def test_the_command_shows_documents_of_topics(texts: Path) -> None:
     said = invoke("topics", "m", texts, "--documents", 2)
     assert said.count("% of row ") == 6
     facts = json.loads(invoke("topics", "m", texts, "--documents", 2, "--json"))
-    assert facts["by"] == "relevance"
+    assert facts["by"] == "lift"
     for topic in facts["topics"]:
         subject = next(words.split() for words in SUBJECTS.values() if topic["features"][0]["name"] in words.split())
         assert all(set(each["text"].split()) <= set(subject) for each in topic["documents"])
@@ -143,6 +143,11 @@ def test_names_of_a_pipeline_are_given_to_its_model(texts: Path) -> None:
     assert pipeline[-1].top_features(1)[0][0][0].startswith("feature ")
     onmf.save(model, "m")
     assert "cat" in onmf.load("m").feature_names_in_
+    counts = pipeline[:-1].transform(sentences())
+    for named in (model, onmf.load("m")):  # without scikit-learn's warning about names, which would be an error here
+        np.testing.assert_allclose(named.proportions(counts.toarray()), named.proportions(counts), atol=1e-4)
+        with pytest.raises(ValueError, match="X has 17 features, but the model was learnt from 18"):
+            named.transform(counts[:, 1:])
     with pytest.raises(ValueError, match="there are 2 names for 18 features"):
         model.with_feature_names(["a", "b"])
 

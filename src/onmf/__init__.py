@@ -34,11 +34,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from onmf import data, divergences, methods
+    from onmf import data, divergences, methods, plots, topics
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
-    from onmf.insight import plots, topics
     from onmf.insight.recommendation import recommend
     from onmf.insight.separation import separate
     from onmf.learner import Progress
@@ -67,13 +66,13 @@ else:
         "divergences": "onmf.divergences",
         "load": "onmf.estimators.files",
         "methods": "onmf.methods",
-        "plots": "onmf.insight.plots",
+        "plots": "onmf.plots",
         "recommend": "onmf.insight.recommendation",
         "save": "onmf.estimators.files",
         "suggest_divergence": "onmf.selection.divergence",
         "select_rank": "onmf.selection.rank",
         "separate": "onmf.insight.separation",
-        "topics": "onmf.insight.topics",
+        "topics": "onmf.topics",
     }
 
     def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import numpy as np
 import typer
@@ -27,6 +27,9 @@ from onmf.data import Rows, Spec, open_source, path_of, prefetch, shuffle
 from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
 from onmf.model.settings import ONLINE
+
+if TYPE_CHECKING:
+    from onmf.learner.learned import Learned
 
 TEXTS_SHUFFLED = 10_000  # some ten megabytes
 
@@ -328,7 +331,7 @@ def _tell(model: onmf.OnlineNMF, place: OutputTarget, as_json: bool) -> None:
         return
     place.say(
         f"{place}: {counted(K, 'component')} of {counted(model.n_features_in_, 'feature')} from "
-        f"{counted(model.n_samples_seen_, 'sample')} in {history['seconds'][-1]:.1f} s; last batch's loss "
+        f"{cast('Learned', model._fitted).samples_in_words} in {history['seconds'][-1]:.1f} s; last batch's loss "
         f"{history['loss'][-1]:.6g}."
     )
     for line in leading_lines(model, place.out):

@@ -37,7 +37,7 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
         "features": learned.features.number,
         "source": "arrays" if learned.source is None else str(learned.source),
         "type": str(W.dtype),
-        "samples seen": learned.history.samples,
+        "samples seen (in all passes)": learned.history.samples,
         **_lines_consumed(learned.position),
         "passes": learned.passes,
         "samples or batches skipped": learned.skipped.count,

@@ -110,7 +110,7 @@ def require_parent(out: Path, parent: Path) -> None:
 def require_drawable(plot: Path | None, *inputs: Path, option: str = "--plot") -> None:
     """Fail if a picture, where one is asked for, has nowhere to go or no format that can be drawn."""
     if plot is not None:
-        from onmf.insight.plots import require_writable_format
+        from onmf.plots import require_writable_format
 
         require_writable(plot, *inputs, option=option)
         require_writable_format(plot)

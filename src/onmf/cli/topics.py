@@ -53,13 +53,15 @@ def topics(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Features per topic.")] = 10,
     by: Annotated[
-        Literal["relevance", "weight", "lift", "specificity"],
+        Literal["relevance", "weight", "lift", "specificity"] | None,
         typer.Option(
             metavar="ORDER",
             help="weight is the share of the topic; lift is that share relative to all topics; relevance is a blend of "
-            "both; specificity is how much larger it is than in the next topic.",
+            "both; specificity is how much larger it is than in the next topic. Default: lift for texts with their "
+            "stop words, specificity for genes, else relevance.",
+            show_default=False,
         ),
-    ] = "relevance",
+    ] = None,
     documents: Annotated[
         int, typer.Option(min=0, help="Show this many samples of DATA per topic, those where its share is largest.")
     ] = 0,
@@ -70,14 +72,18 @@ def topics(
 
     Topic 3 is the column component_3 that `onmf transform` writes.
     """
+    from onmf.insight.features import source_of  # not needed for --help, and slow to import
+    from onmf.topics import suited_ranking
+
     if data is None and documents:
         fail("--documents shows samples; give DATA, too.")
     nmf = onmf.load(model)
-    leading = nmf.top_features(top, by)
+    order_by = by or suited_ranking(source_of(nmf))
+    leading = nmf.top_features(top, order_by)
     source = None if data is None else opened_for(nmf, data, "the model")
     if documents and source is not None and not source.rewinds:
         fail(f"{data} can be read only once, and --documents reads it again; write it to a file first.")
-    found = None if source is None else _measured(nmf, source, top, by)
+    found = None if source is None else _measured(nmf, source, top, order_by)
     shown = _shown(nmf, source, documents) if documents else []
     shares = nmf.usage_ if found is None else found.usage
     coherence = None if found is None else found.coherence
@@ -87,17 +93,17 @@ def topics(
         for topic, k in zip(topics_found, order if shown else [], strict=False):
             topic["documents"] = shown[k]
         mean = {} if coherence is None else {"coherence": coherence.mean()}
-        print_json({"by": by, **mean, "topics": topics_found})
+        print_json({"by": order_by, **mean, "topics": topics_found})
         return
     words = is_text(nmf.source_)
-    console.print(_table(leading, shares, coherence, order, by, words))
+    console.print(_table(leading, shares, coherence, order, order_by, words))
     if coherence is not None and found is not None:
         number = counted(found.samples, "text" if words else "sample")
         console.print(f"Coherence is the mean NPMI of pairs over {number}: {coherence.mean():.2f} on average.")
     for k in order if shown else []:
         for each in shown[k]:
             console.print(f"topic {k}, {each['share']:.0%} of row {each['row']}: {each['text']}", soft_wrap=True)
-    if cure := _nameless(nmf) or (_everywhere(leading) if words and by in ("weight", "relevance") else None):
+    if cure := _nameless(nmf) or (_everywhere(leading) if words and order_by in ("weight", "relevance") else None):
         errors.print(f"onmf: {cure}")
 
 
@@ -107,13 +113,10 @@ def is_text(spec: Spec | None) -> bool:
 
 
 def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
-    """Return a few lines about the topics of a model that was just learnt from texts; none, if it has no words.
-
-    Words are ranked by lift: where stop words were kept, the heaviest words are alike in all topics.
-    """
+    """Return a few lines about the topics of a model that was just learnt from texts; none, if it has no words."""
     if not is_text(nmf.source_) or not hasattr(nmf, "feature_names_in_"):
         return []
-    order, leading = np.argsort(-nmf.usage_, kind="stable").tolist(), nmf.top_features(8, by="lift")
+    order, leading = np.argsort(-nmf.usage_, kind="stable").tolist(), nmf.top_features(8)
     lines = [
         f"topic {k} ({nmf.usage_[k]:.0%}): {' '.join(word for word, _ in leading[k])}" for k in order[:SHOWN_AFTER_FIT]
     ]
@@ -131,7 +134,7 @@ def _shown(nmf: onmf.OnlineNMF, source: Any, n: int) -> list[list[dict[str, Any]
 
 def _measured(nmf: onmf.OnlineNMF, source: Any, top: int, by: str) -> Measured:
     from onmf.estimators.streaming import measured
-    from onmf.insight.topics import leading, ranked
+    from onmf.topics import leading, ranked
 
     started = time.perf_counter()
     with watched("30s", None, None) as show:

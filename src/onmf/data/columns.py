@@ -3,7 +3,7 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,7 @@ class Features:
 
     number: int
     names: tuple[str, ...] | None = None
+    of_frame: bool = field(default=False, compare=False)  # a data frame had them: arrays without them raise a warning
 
     @classmethod
     def of(cls, number: int, names: Iterable[Any] | None) -> "Features":

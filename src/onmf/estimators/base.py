@@ -31,12 +31,13 @@ from onmf.estimators.attributes import FittedAttribute, constants_in, with_const
 from onmf.estimators.inference import Inference, like, on_host
 from onmf.estimators.messages import NOTHING_IMPLICIT, NOTHING_IN_THEM, printer
 from onmf.estimators.streaming import OnBad, PicklableModel, share_rows, solve_rows, usual_size, warning_once
-from onmf.insight.topics import Representatives, leading_features, ranked
+from onmf.insight.features import source_of
 from onmf.learner import Fitted, Progress
 from onmf.model.sets import Sets
 from onmf.model.units import checked_clip
 from onmf.model.validation import require_finite_values, require_valid_entries
 from onmf.samples import as_samples, checked_missing, given_rows, weighted
+from onmf.topics import Representatives, leading_features, ranked, suited_ranking
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -453,21 +454,22 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     # What the components are
 
-    def top_features(self, n: int = 10, by: str = "relevance") -> list[list[tuple[str, float]]]:
+    def top_features(self, n: int = 10, by: str | None = None) -> list[list[tuple[str, float]]]:
         """Return for every component its n leading features, the largest first: their names and their values.
 
         ``by="weight"``: the feature's share of the component. ``"lift"``: that share over the feature's share in all
         data, to which the mean feature's is added, so that rare ones do not win by chance. ``"relevance"``: a blend of
-        both. ``"specificity"``: how far
-        that share is above the next best component's, as a Kullback-Leibler divergence; for marker genes. The formulas
-        are in ``onmf.insight.topics``. Features without names are "feature 0", "feature 1", ...
+        both. ``"specificity"``: how far that share is above the next best component's, as a Kullback-Leibler
+        divergence; for marker genes. The formulas are in ``onmf.topics``. Features without names are "feature 0",
+        "feature 1", ...
 
         Parameters
         ----------
         n : int, default 10
             How many features of each component.
-        by : {"relevance", "weight", "lift", "specificity"}
-            What ranks them.
+        by : {"relevance", "weight", "lift", "specificity"} or None
+            What ranks them. None: lift for texts with their stop words, specificity for the genes of cells, relevance
+            for other features.
 
         Returns
         -------
@@ -482,6 +484,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """
         fitted = self._fitted
         require_whole(1, n=n)
+        by = suited_ranking(source_of(self)) if by is None else by
         return leading_features(ranked(fitted.W, fitted.usage.shares, by), n, fitted.features.names)
 
     def representative_samples(self, X: Data, n: int = 3) -> list[list[tuple[Any, float]]]:
@@ -705,11 +708,15 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
                 require_same_features(named, learnt)
             return check_array(X, estimator=self, **options), named
         if learnt is not None:
-            return validate_data(self, X, reset=False, **options), learnt
+            if learnt.names is None or learnt.of_frame or hasattr(X, "columns"):
+                return validate_data(self, X, reset=False, **options), learnt
+            X = check_array(X, estimator=self, **options)  # the names are of a file, or were given afterwards
+            require_same_features(Features(X.shape[1]), learnt)
+            return X, learnt
         # scikit-learn writes down the features that it finds: on a stand-in, so that a bad X changes nothing here.
         found = type(type(self).__name__, (BaseEstimator,), {})()
         X = validate_data(found, X, reset=True, **options)
-        return X, Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None))
+        return X, replace(Features.of(found.n_features_in_, getattr(found, "feature_names_in_", None)), of_frame=True)
 
     def _warn_if_nothing_is_missing(self, X: Any, weights: Any, stacklevel: int) -> None:
         """Warn that ``implicit="missing"`` marks nothing in a dense X, unless something else marks missing entries."""

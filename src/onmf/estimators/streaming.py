@@ -24,12 +24,12 @@ from onmf.data.inputs import cure_by_like, require_same_features
 from onmf.distributed import Partitions
 from onmf.distributed.partitions import DaskData, Raw
 from onmf.estimators.inference import BLOCK, Inference, on_host
-from onmf.insight.topics import Coherence
 from onmf.learner import SkippedLog, Usage
 from onmf.learner.learned import proportions
 from onmf.learner.update import as_floats
 from onmf.model.validation import DataError, good_rows, require_valid_entries
 from onmf.samples import Samples, as_samples
+from onmf.topics import Coherence
 
 if TYPE_CHECKING:
     from onmf.estimators.base import NMF

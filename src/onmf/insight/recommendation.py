@@ -19,7 +19,7 @@ from onmf._support.wording import counted, is_or_are
 from onmf.data import Rows
 from onmf.data.ratings import user_lines
 from onmf.insight.features import names_of, source_of
-from onmf.insight.topics import leading
+from onmf.topics import leading
 
 BLOCK = 256  # users at a time
 

@@ -260,6 +260,14 @@ class Learned(Fitted):
         return self.coverage is not None
 
     @property
+    def samples_in_words(self) -> str:
+        """``120 samples``, or ``2 passes over 60 samples`` where each pass was over as many."""
+        seen, passes = self.history.samples, self.passes
+        if passes > 1 and self.pass_began * passes == seen * (passes - 1):
+            return f"{passes} passes over {counted(seen // passes, 'sample')}"
+        return counted(seen, "sample")
+
+    @property
     def reconstruction_error(self) -> float:
         """sqrt(2 sum of d(x || hW)) over the last pass, from the losses before each sample was learnt from."""
         samples, losses = (self.history.columns()[name] for name in ("samples", "loss"))

@@ -79,7 +79,7 @@ class Consensus:
         matplotlib.figure.Figure
             The picture.
         """
-        from onmf.insight.plots.runs import clustergram
+        from onmf.plots.runs import clustergram
 
         return clustergram(self)
 

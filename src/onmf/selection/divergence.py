@@ -93,7 +93,7 @@ class Suggestion:
         matplotlib.figure.Figure
             The picture; ``figure.savefig("noise.png")`` writes it.
         """
-        from onmf.insight.plots.runs import variance_against_mean
+        from onmf.plots.runs import variance_against_mean
 
         if not len(self.means):
             raise ValueError(f"there is no variance to draw. {self.reason}")

@@ -150,7 +150,7 @@ class RankSelection:
         matplotlib.figure.Figure
             The picture.
         """
-        from onmf.insight.plots import new_figure, rank
+        from onmf.plots import new_figure, rank
 
         return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
 

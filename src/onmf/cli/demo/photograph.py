@@ -18,8 +18,8 @@ from onmf import OnlineNMF
 from onmf._support.arrays import Array, Counts
 from onmf.cli.progress import Show, progress_line
 from onmf.cli.terminal import console
-from onmf.insight.plots import new_figure
-from onmf.insight.plots.drawing import as_pictures, mosaic
+from onmf.plots import new_figure
+from onmf.plots.drawing import as_pictures, mosaic
 
 SIDE, STRIDE = 14, 2  # of a patch, and from one to the next
 FADING = np.exp(-0.5 * ((np.arange(SIDE) - (SIDE - 1) / 2) / (0.25 * SIDE)) ** 2)

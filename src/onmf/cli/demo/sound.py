@@ -12,8 +12,8 @@ from onmf import OnlineNMF
 from onmf._support.arrays import Array, Counts, Mask
 from onmf.cli.terminal import console
 from onmf.insight.features import decibels
-from onmf.insight.plots import new_figure
-from onmf.insight.plots.drawing import VERMILION, heat, ridges
+from onmf.plots import new_figure
+from onmf.plots.drawing import VERMILION, heat, ridges
 
 RATE, WINDOW, HOP = 8000, 1024, 256
 BEAT, RELEASE, ATTACK, DECAY = 0.3, 0.1, 0.02, 3.0  # seconds, and per second

@@ -12,10 +12,10 @@ from onmf._support.arrays import Array
 from onmf.cli.terminal import console
 from onmf.data import examples
 from onmf.data.examples import Texts
-from onmf.insight.plots import new_figure
-from onmf.insight.plots.dictionary import bars
-from onmf.insight.plots.drawing import HEAT, bare
-from onmf.insight.topics import leading_features
+from onmf.plots import new_figure
+from onmf.plots.dictionary import bars
+from onmf.plots.drawing import HEAT, bare
+from onmf.topics import leading_features
 
 COMPONENTS = 10
 PASSES = 20

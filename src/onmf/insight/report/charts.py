@@ -187,7 +187,10 @@ def _law(name: str, assumed: float | None, growth: noise.Growth) -> str:
         return f"{says}; the fits of these data span too little to tell."
     if abs(growth.power - assumed) < 0.5:
         return f"{says}; here the power is {growth.power:.2f}, which is close."
-    return f"{says}; here the power is {growth.power:.2f}. onmf suggest looks for a divergence that suits."
+    return (
+        f"{says}; here the power is {growth.power:.2f}. If that is noise, onmf suggest finds a divergence that suits; "
+        "it may also be details that so few components leave out."
+    )
 
 
 def _scatter(name: str, x: Array, y: Array, mode: str) -> dict[str, Any]:

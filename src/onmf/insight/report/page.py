@@ -19,7 +19,7 @@ from onmf.insight.report import charts
 from onmf.insight.report.advice import Advice, advice
 from onmf.insight.report.assessment import Assessment, Example, assess
 from onmf.insight.report.views import Terms
-from onmf.insight.topics import ranked
+from onmf.topics import ranked
 
 SHOWN = {"bars": 12, "lines": 12, "pictures": 32}  # components that are shown at once; the others on demand
 PARTS, SLIGHT = 3, 0.01  # components that are named under a sample, if they make up that much of its fit
@@ -94,7 +94,7 @@ def rendered(report: Report, title: str) -> str:
         others=components[SHOWN[terms.kind] :],
         kind=terms.kind,
         sound=terms.sound,
-        cells=terms.cells,
+        ranking=terms.ranking,
         best=[] if found is None else _samples(terms, found, found.best),
         worst=[] if found is None else _samples(terms, found, found.worst),
         charts={chart.name: chart for chart in drawn},
@@ -114,7 +114,7 @@ def facts(model: Any) -> dict[str, str]:
     ]
     return {
         "learnt from": "arrays in memory" if source_of(model).scheme is None else str(source_of(model)),
-        "samples seen": f"{int(history['samples'][-1]):,}",
+        "samples seen in all passes": f"{int(history['samples'][-1]):,}",
         "features": f"{model.n_features_in_:,}",
         "components": f"{model.n_components_}" + (f", {fixed} of them fixed" if fixed else ""),
         "divergence": divergence_text(model),
@@ -146,7 +146,7 @@ def promise(guarantee: str | None) -> str:
 def _components(model: Any, terms: Terms, shares: Array, order: Sequence[int]) -> list[dict[str, Any]]:
     """Return the components as the page shows them, each with the most similar other one."""
     W, cosines, several = model.components_, similarity(model.components_), len(order) > 1
-    shown = ranked(W, shares, "specificity") if terms.cells else W
+    shown = ranked(W, model.usage_, terms.ranking) if terms.kind == "bars" else W
     return [
         {
             "number": k,

@@ -11,7 +11,7 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, is_smooth, names_of, source_of
-from onmf.insight.topics import leading_features
+from onmf.topics import leading_features, suited_ranking
 
 BARS = 8  # leading features of a component, or of a sample
 FEW = 30  # features without names that are shown as bars
@@ -54,7 +54,7 @@ class Terms:
         self.axis, self.unit = axis or (np.arange(W.shape[1], dtype=np.float64), "")
         ordered = axis is not None or (self.names is None and W.shape[1] > FEW and is_smooth(W))
         self.kind = "pictures" if self.picture else "lines" if ordered else "bars"
-        self.cells = source.scheme in ("h5ad", "10x")  # whose genes are told by what sets a component apart
+        self.ranking = suited_ranking(source)  # of the features of components
         self.sound = source.scheme == "audio" and self.unit == "Hz"  # which is heard in octaves and decibels
 
     def words(self, row: Array) -> str:

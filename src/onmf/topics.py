@@ -23,8 +23,18 @@ from typing import Any
 import numpy as np
 
 from onmf._support.arrays import Array, dense
+from onmf.data import Spec
 
-__all__ = ["RANKINGS", "Coherence", "coherence", "leading", "leading_features", "ranked", "relevance"]
+__all__ = [
+    "RANKINGS",
+    "Coherence",
+    "coherence",
+    "leading",
+    "leading_features",
+    "ranked",
+    "relevance",
+    "suited_ranking",
+]
 
 LAMBDA = 0.4  # of relevance
 LEAST = 0.1  # of the mean share of a feature: a next best component with less of it does not have it at all
@@ -72,6 +82,32 @@ RANKINGS: dict[str, Callable[[Array, Array], Array]] = {
     "lift": lambda P, usage: relevance(P, usage, 0.0),
     "specificity": _specificity,
 }
+
+
+def suited_ranking(source: Spec) -> str:
+    """Return what ranks features best: specificity for genes, lift for texts with stop words, else relevance.
+
+    Parameters
+    ----------
+    source : Spec
+        How the features were made: ``model.source_``.
+
+    Returns
+    -------
+    str
+        What ``top_features``, the command line, plots and reports use unless you choose.
+
+    Examples
+    --------
+    >>> onmf.topics.suited_ranking(model.source_)
+    'relevance'
+    """
+    if source.scheme in ("h5ad", "10x"):
+        return "specificity"
+    options = source.options
+    if "ngrams" in options and not options.get("stop") and not options.get("tfidf"):
+        return "lift"
+    return "relevance"
 
 
 def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from onmf._support.arrays import Array
 from onmf.insight.convergence import LossCurve
 from onmf.insight.noise import Growth
-from onmf.insight.plots.drawing import (
+from onmf.plots.drawing import (
     BLUE,
     COLOURS,
     FAINT,

@@ -9,9 +9,9 @@ import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, labelled_axis, names_of, source_of
-from onmf.insight.plots import drawing
-from onmf.insight.plots.drawing import BLACK, FAINT, SKY, axes_of
-from onmf.insight.topics import leading_features
+from onmf.plots import drawing
+from onmf.plots.drawing import BLACK, FAINT, SKY, axes_of
+from onmf.topics import leading_features
 
 KINDS = ("auto", "images", "spectra", "bars")
 WORDS = ("text", "jsonl", "h5ad")  # sources whose features have no order
@@ -87,10 +87,10 @@ def components(
     return drawing.mosaic(ax, drawing.as_pictures(W, picture), cmap=cmap)
 
 
-def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") -> Any:
+def topics(model: Any, ax: Any = None, n_words: int = 8, by: str | None = None) -> Any:
     """Draw the leading words (genes, items: named features) of every topic, and return the Axes.
 
-    They lead by relevance, weight, ..., as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
+    ``by`` ranks them as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
     have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
     are rows of a table, shaded by weight.
 
@@ -100,8 +100,8 @@ def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") 
         The topics.
     n_words : int, default 8
         Words of each topic.
-    by : {"relevance", "weight", "lift", "specificity"}
-        What ranks the words.
+    by : {"relevance", "weight", "lift", "specificity"} or None
+        What ranks the words; None: what suits the data, as in ``model.top_features``.
     ax : matplotlib.axes.Axes or None
         Where to draw; None: on a new figure.
 
@@ -116,7 +116,7 @@ def topics(model: Any, ax: Any = None, n_words: int = 8, by: str = "relevance") 
     """
     if hasattr(model, "top_features"):
         return bars(ax, model.top_features(n_words, by), n_words, title="topic")
-    if by not in ("relevance", "weight"):
+    if by not in (None, "weight"):
         raise ValueError(f"by={by!r} needs a fitted model; words of a matrix are shown by weight.")
     return bars(ax, leading_features(components_of(model), n_words, names_of(model)), n_words, title="topic")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ from onmf.data.columns import Features
 from onmf.data.inputs import is_anndata, matrix_of
 from onmf.insight import noise
 from onmf.insight.features import DECIBELS, components_of, decibels, frame_seconds, labelled_axis, names_of, source_of
-from onmf.insight.plots import drawing
-from onmf.insight.plots.dictionary import picture_shape
-from onmf.insight.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
+from onmf.plots import drawing
+from onmf.plots.dictionary import picture_shape
+from onmf.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
 from onmf.samples import as_samples
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
@@ -109,7 +108,9 @@ def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order:
         raise ValueError(
             f"maps takes coefficients (pixels, K) and shape=(rows, columns); got {H.shape}, shape={shape}."
         )
-    return drawing.mosaic(ax, drawing.as_pictures(H.reshape(-1, H.shape[2]).T, H.shape[:2]), cmap=cmap)
+    ax = drawing.mosaic(ax, drawing.as_pictures(H.reshape(-1, H.shape[2]).T, H.shape[:2]), cmap=cmap)
+    ax.set_xlabel("shades: from 0 to the maximum of each map", fontsize=8, color=FAINT)
+    return ax
 
 
 def reconstructions(
@@ -270,10 +271,7 @@ def fits_of(model: Any, X: Data, most: int) -> Fits:
     if names is not None and X.feature_names is not None and list(X.feature_names) != names:
         raise ValueError("the source has other features than the model; open it with like=model.source_.")
     rows, part = next(iter(X.batches(most)))
-    with warnings.catch_warnings():  # the batch has no names, but the source has, and they are the model's
-        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        H = model.transform(part)
-    return Fits(rows, _dense_of(model, part), model.inverse_transform(H))
+    return Fits(rows, _dense_of(model, part), model.inverse_transform(model.transform(part)))
 
 
 def _rows_of(X: Any, most: int) -> tuple[Any, Any]:

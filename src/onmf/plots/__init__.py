@@ -1,9 +1,9 @@
 """Pictures of models. Every function draws on the Axes ``ax``, or on those of a new figure, and returns them."""
 
-from onmf.insight.plots.dictionary import components, topics
-from onmf.insight.plots.drawing import new_figure, require_writable_format
-from onmf.insight.plots.runs import convergence, rank
-from onmf.insight.plots.samples import activations, maps, reconstructions, residuals
+from onmf.plots.dictionary import components, topics
+from onmf.plots.drawing import new_figure, require_writable_format
+from onmf.plots.runs import convergence, rank
+from onmf.plots.samples import activations, maps, reconstructions, residuals
 
 __all__ = [
     "activations",
