@@ -315,7 +315,7 @@ def test_a_cell_that_is_too_long_costs_its_row_alone(tmp_path: Path) -> None:
     assert ["row 1 cannot be read: field larger than field limit (131072)." in each for each in said] == [True]
 
 
-# JSON lines
+# JSON Lines
 
 
 QUOTED = {

@@ -455,7 +455,7 @@ def test_a_fit_of_texts_ends_with_its_topics_ten_at_most(texts: Path) -> None:
     assert [int(share) for share, _ in said] == pytest.approx([60, 30, 10], abs=5)
     assert "The texts are those of the field 'body'." in output
     assert set(said[0][1].split()) > set(SUBJECTS["animals"].split())
-    assert output.rstrip().endswith("onmf topics m shows more of them, with weights.")
+    assert output.rstrip().endswith("onmf topics m shows more of them, with their values.")
     output = invoke("fit", texts, "-k", 12, "--seed", 0, "--out", "m")
     assert len(re.findall(r"^topic ", output, re.MULTILINE)) == 10
     assert "shows all 12" in output

@@ -72,9 +72,9 @@ def sentence(found: list[Result]) -> str:
         return "There is no run with default settings."
     return (
         f"With default settings, on {len(own)} dense benchmarks, one pass ends at "
-        f"{span([each.loss for each in own])} of the held-out loss of scikit-learn's `MiniBatchNMF`, and has its loss "
-        f"after {span([each.time for each in own])} of its time. On {len(counts)} sets of sparse counts the losses are "
-        f"alike, and it takes {span([each.time for each in counts])} of the time."
+        f"{span([each.loss for each in own])} of the held-out loss of scikit-learn's `MiniBatchNMF`. It "
+        f"reaches `MiniBatchNMF`'s loss in {span([each.time for each in own])} of the time. On {len(counts)} sets of "
+        f"sparse counts the losses are about equal, and onmf takes {span([each.time for each in counts])} of the time."
     )
 
 

@@ -32,7 +32,7 @@ OUT_HELP = (
     "Apply a model",
     "onmf inverse parts.safetensors images:noisy --out denoised",
     "onmf inverse plant.safetensors readings.csv --out fitted.csv",
-    "onmf inverse plant.safetensors weights.npy --coefficients --out fitted.npy",
+    "onmf inverse plant.safetensors H.npy --coefficients --out fitted.npy",
     "onmf inverse parts.safetensors --components --out components",
 )
 @with_settings("on_error")

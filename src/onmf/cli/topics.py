@@ -121,7 +121,7 @@ def leading_lines(nmf: onmf.OnlineNMF, model: Path) -> list[str]:
         f"topic {k} ({nmf.usage_[k]:.0%}): {' '.join(word for word, _ in leading[k])}" for k in order[:SHOWN_AFTER_FIT]
     ]
     rest = "more of them" if len(order) <= SHOWN_AFTER_FIT else f"all {len(order)}"
-    return [*lines, f"onmf topics {model} shows {rest}, with weights."]
+    return [*lines, f"onmf topics {model} shows {rest}, with their values."]
 
 
 def _shown(nmf: onmf.OnlineNMF, source: Any, n: int) -> list[list[dict[str, Any]]]:

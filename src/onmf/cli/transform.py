@@ -36,10 +36,10 @@ MOST_CHUNKS = 100_000
 
 @command(
     "Apply a model",
-    "onmf transform topics.safetensors counts.npz --out weights.npy",
+    "onmf transform topics.safetensors counts.npz --out H.npy",
     "tail -f lines.txt | onmf transform topics.safetensors text:- --batch-size 1 --out - | my-program",
     "onmf transform topics.safetensors news.jsonl --proportions --out shares.csv",
-    "onmf transform model.safetensors parquet:counts --dask tcp://10.0.0.1:8786 --out weights.parquet",
+    "onmf transform model.safetensors parquet:counts --dask tcp://10.0.0.1:8786 --out H.parquet",
     "onmf transform programmes.safetensors cells.h5ad --out cells.h5ad",
 )
 @with_settings("on_error", "device")

@@ -1,4 +1,4 @@
-"""JSON lines, one object per sample: fields of numbers are features, or a field of text is counted by its words."""
+"""JSON Lines, one object per sample: fields of numbers are features, or a field of text is counted by its words."""
 
 import json
 import math

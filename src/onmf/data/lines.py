@@ -1,4 +1,4 @@
-"""Samples of one line of text each: the reading of tables, JSON lines and texts from files and pipes."""
+"""Samples of one line of text each: the reading of tables, JSON Lines and texts from files and pipes."""
 
 import csv
 import json

@@ -215,7 +215,7 @@ class WordCounts:
 
 
 class Corpus(JsonLines):
-    """Texts: the lines of a file or pipe, a field of JSON lines, or the files of a folder or pattern.
+    """Texts: the lines of a file or pipe, a field of JSON Lines, or the files of a folder or pattern.
 
     The field ``index`` names the rows.
     """
@@ -225,11 +225,11 @@ class Corpus(JsonLines):
         self.field, self.most = field, characters(self.memory // ngrams)
         self.paths: list[Path] | None = None
         if field is None and index is not None:
-            raise SourceError(f"{self.where}: index= is a field of JSON lines; texts without fields keep their order.")
+            raise SourceError(f"{self.where}: index= is a field of JSON Lines; texts without fields keep their order.")
         if self.rewinds and not path.is_file():
             if field is not None:
                 raise SourceError(
-                    f"{path}: field= is for JSON lines, in a file or from -; the files of a folder are texts."
+                    f"{path}: field= is for JSON Lines, in a file or from -; the files of a folder are texts."
                 )
             self.paths = matching(path, [".txt"])
 
@@ -389,11 +389,11 @@ def texts(given: Iterable[str], like: Spec | None = None, grow: bool = False, **
 def documents(
     path: Path, field: str | None = None, *, options: TextOptions, index: str | None = None, like: Spec | None = None
 ) -> Source:
-    """Open the lines of a .txt file or standard input, a field of JSON lines, or the files of a folder or pattern.
+    """Open the lines of a .txt file or standard input, a field of JSON Lines, or the files of a folder or pattern.
 
     The vocabulary of a model, with its weights, is taken as it is. Without ``words`` it has ten thousand, of a hundred
     texts or more those in at least two; ``hashed`` and what can be read only once have no vocabulary. ``index`` is the
-    field of JSON lines that names the rows.
+    field of JSON Lines that names the rows.
     """
     options.require_valid(name_of(path))
     source = _counted_source(Corpus(path, field, index, options.ngrams or 1), options, like)
