@@ -234,6 +234,26 @@ def test_runs_at_the_same_time_and_those_that_are_resumed_give_the_same_consensu
         consensus(SMALL, 4, resume=True, **kept)
 
 
+def test_without_a_seed_runs_are_resumed_by_the_seeds_of_their_file_and_more_can_be_added(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "runs", "max_passes": 2}
+    told: list[FitProgress] = []
+    first = consensus(SMALL, 3, 2, **kept)
+    again = consensus(SMALL, 3, 2, resume=True, callback=told.append, **kept)
+    assert not told
+    assert np.array_equal(again.components, first.components)
+    more = consensus(SMALL, 3, 4, resume=True, callback=told.append, **kept)
+    assert [each.done for each in told] == [3, 4]
+    assert np.array_equal(more.runs[:6], first.runs)
+    with pytest.raises(ValueError, match="holds fits with another seed; leave the seed out"):
+        consensus(SMALL, 3, 4, resume=True, random_state=0, **kept)
+
+
+def test_more_runs_of_a_seed_are_those_that_a_longer_consensus_makes(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "runs"} | QUICK
+    consensus(SMALL, 3, **kept | {"seeds": 2})
+    assert np.array_equal(consensus(SMALL, 3, resume=True, **kept).components, consensus(SMALL, 3, **QUICK).components)
+
+
 def test_stability_means_the_same_for_a_consensus_and_for_a_rank() -> None:
     found = consensus(CELLS.counts, PLANTED, 4, random_state=0)
     dictionaries = np.split(found.runs, 4)

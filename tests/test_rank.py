@@ -466,3 +466,14 @@ def test_fits_at_the_same_time_and_those_that_are_resumed_give_the_same_table(tm
     assert np.array_equal(again.stability, once.stability)
     with pytest.raises(ValueError, match="pass checkpoint= as well"):
         select_rank(X, (2, 4), resume=True, **QUICK)
+
+
+def test_without_a_seed_ranks_are_resumed_by_the_seeds_of_their_file(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {"checkpoint": tmp_path / "ranks"} | QUICK | {"random_state": None}
+    first = select_rank(X, (2, 4), **kept)
+    told: list[FitProgress] = []
+    again = select_rank(X, (2, 4), resume=True, callback=told.append, **kept)
+    assert not told
+    assert np.array_equal(again.losses, first.losses)
+    with pytest.raises(ValueError, match="holds fits with another seed; leave the seed out"):
+        select_rank(X, (2, 4), resume=True, **kept | {"random_state": 0})

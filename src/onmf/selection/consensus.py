@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array, Data, Mask
-from onmf._support.checks import generators, is_number, require_seed, require_whole
+from onmf._support.checks import is_number, require_seed, require_whole
 from onmf.data.inputs import layer_of
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.convergence import LossCurve
 from onmf.insight.features import directions
 from onmf.selection.agreement import Agreement, different, neighbour_distances
 from onmf.selection.holdout import rewinding_source
-from onmf.selection.runs import FitProgress, Ledger, each_done
+from onmf.selection.runs import FitProgress, Ledger, Seeds, each_done
 
 PASSES = 50  # after twenty, runs of few cells still differ that have found the same
 LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
@@ -138,7 +138,8 @@ def consensus(
     n_jobs : int, default 1
         Runs that learn at the same time, in threads; the result is the same.
     checkpoint, resume : file name or None, and bool
-        Finished runs are written to this file; with ``resume`` those that it holds are not made again.
+        Finished runs are written to this file; with ``resume`` those that it holds are not made again, and more
+        ``seeds`` add runs. Without ``random_state``, the seeds are those of the file.
     callback : callable or None
         Called with a ``FitProgress`` after every fit; its loss is that of the last batch.
     verbose : int, default 0
@@ -175,9 +176,9 @@ def consensus(
     X = layer_of(X, layer)
     source = rewinding_source(X)
     X = X if source is None else source
-    grouping, *drawn = generators(random_state)[0].integers(2**31, size=seeds + 1).tolist()
     facts = settings | {"n_components": n_components}
-    ledger = Ledger.opened(checkpoint, resume, X, drawn, facts)
+    ledger = Ledger.opened(checkpoint, resume, X, Seeds.draw(random_state, seeds + 1), facts)
+    grouping, *drawn = ledger.seeds
 
     def run(number: int) -> tuple[Array, float, float]:
         model = OnlineNMF(n_components, random_state=drawn[number], **settings).fit(X)

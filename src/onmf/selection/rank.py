@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
 from onmf._support.arrays import Array, Data
-from onmf._support.checks import generators, require_seed, require_whole
+from onmf._support.checks import require_seed, require_whole
 from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
@@ -32,7 +32,7 @@ from onmf.model.validation import DataError
 from onmf.samples import as_samples, checked_missing
 from onmf.selection.agreement import stability
 from onmf.selection.holdout import HoldoutMask, rewinding_source
-from onmf.selection.runs import FitProgress, Ledger, each_done
+from onmf.selection.runs import FitProgress, Ledger, Seeds, each_done
 
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
@@ -248,14 +248,15 @@ def select_rank(
     settings = _checked(settings) | {"max_passes": max_passes}
     source = _source(layer_of(X, layer))
     warn_of_too_many(tried[-1], source.n_features, settings)
-    drawn = generators(random_state)[0].integers(2**31, size=n_seeds).tolist()
+    facts = settings | {"ranks": tried, "held_out": held_out, "missing": missing, "implicit": implicit}
+    seeds = Seeds.draw(random_state, n_seeds)
+    ledger = Ledger.opened(checkpoint, resume, source, seeds, facts | {"n_seeds": n_seeds})
+    drawn = ledger.seeds
     mask = HoldoutMask(float(held_out), drawn[0], missing, implicit)
     suited, sparse = _suited(settings, tried, source, mask)
     settings |= suited
     masks = {seed: replace(mask, seed=seed, sparse=sparse) for seed in drawn}
     parts = {seed: mask.without_held(source) for seed, mask in masks.items()}
-    facts = settings | {"ranks": tried, "held_out": held_out, "missing": missing, "implicit": implicit}
-    ledger = Ledger.opened(checkpoint, resume, source, drawn, facts)
     losses = ledger.arrays.get("losses", np.empty((0, n_seeds))).tolist()
     steady = ledger.arrays.get("stability", np.empty(0)).tolist()
     fixed = count(settings.get("fixed"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from onmf._support.arrays import Array
+from onmf._support.checks import generators
 from onmf.data import Rows, Source
 from onmf.data.base import read_from
 from onmf.data.inputs import matrix_of
@@ -74,36 +75,64 @@ class Ledger:
     path: Path | None
     identity: dict[str, str]  # of the data and the settings
     arrays: dict[str, Array]
+    seeds: list[int]  # of all runs: those of the file, if it has some, where the user chose none
 
     @classmethod
     def opened(
-        cls, checkpoint: str | Path | None, resume: bool, X: Any, seeds: Sequence[int], settings: Mapping[str, Any]
+        cls, checkpoint: str | Path | None, resume: bool, X: Any, seeds: Seeds, settings: Mapping[str, Any]
     ) -> Ledger:
         """Return the ledger in a file, if it is to be resumed, or an empty one."""
         if checkpoint is None:
             if resume:
                 raise ValueError("resume=True continues what a checkpoint holds; pass checkpoint= as well.")
-            return cls(None, {}, {})
-        identity = _identity(X if isinstance(X, Source) else Rows(matrix_of(X)[0]), seeds, settings)
+            return cls(None, {}, {}, seeds.drawn)
+        identity = _identity(X if isinstance(X, Source) else Rows(matrix_of(X)[0]), settings)
         path = Path(checkpoint)
         if not path.exists():
-            return cls(path, identity, {})
+            return cls(path, identity, {}, seeds.drawn)
         if not resume:
-            raise ValueError(f"{path} exists already; continue it with resume=True, or name another checkpoint.")
+            raise ValueError(
+                f"{path} exists already; continue it with resume=True (--resume), or name another checkpoint."
+            )
         arrays, found = file.read(path)
         other = [name for name in identity if found.get(name) != identity[name]]
         if other:
             raise ValueError(f"{path} holds fits with other {' and '.join(other)}; name another checkpoint.")
-        return cls(path, identity, arrays)
+        return cls(path, identity, arrays, seeds.after(arrays["seeds"].tolist(), path))
 
     def keep(self, arrays: Mapping[str, Array]) -> None:
         """Keep more arrays, in place of those of the same names."""
         self.arrays |= arrays
         if self.path is not None:
+            self.arrays["seeds"] = np.array(self.seeds, dtype=np.int64)
             file.write(self.path, self.arrays, self.identity)
 
 
-def _identity(source: Source, seeds: Sequence[int], settings: Mapping[str, Any]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Seeds:
+    """The seeds of runs, and whether the user chose the number that they were drawn from."""
+
+    drawn: list[int]
+    chosen: bool
+
+    @classmethod
+    def draw(cls, random_state: Any, n: int) -> Seeds:
+        """Return n seeds; of two numbers, the smaller gives the first ones of the larger."""
+        drawn = generators(random_state)[0].integers(2**31, size=n).tolist()
+        return cls(drawn, random_state is not None)
+
+    def after(self, earlier: list[int], path: Path) -> list[int]:
+        """Return the seeds of runs that continue earlier ones, as many as those or more."""
+        n = min(len(earlier), len(self.drawn))
+        if self.chosen and earlier[:n] != self.drawn[:n]:
+            raise ValueError(
+                f"{path} holds fits with another seed; leave the seed out, which continues them, or name another "
+                "checkpoint."
+            )
+        return earlier + self.drawn[len(earlier) :]
+
+
+def _identity(source: Source, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return what tells whether fits were made of the same data with the same settings."""
     names = None if source.feature_names is None else tuple(source.feature_names)
     digest = xxhash.xxh64(repr((source.n_samples, source.n_features, names)).encode())
@@ -111,4 +140,4 @@ def _identity(source: Source, seeds: Sequence[int], settings: Mapping[str, Any])
     X = as_samples(as_floats(first)).matrix
     for part in (X,) if isinstance(X, np.ndarray) else (X.data, X.indices, X.indptr):
         digest.update(np.ascontiguousarray(part).tobytes())
-    return {"data": digest.hexdigest(), "settings": repr(sorted(settings.items())), "seeds": repr(list(seeds))}
+    return {"data": digest.hexdigest(), "settings": repr(sorted(settings.items()))}
