@@ -2,6 +2,7 @@
 
     python -m benchmarks.reproduction_page                      # the page from reproduction/records
     python -m benchmarks.reproduction_page FOLDER [FOLDER ...]  # finished parts of these runs join the records first
+    python -m benchmarks.reproduction_page --resume FOLDER      # put a record's parts into a folder, to run the others
 
 A run is a folder that ``python -m reproduction`` has written; its name is that of the record. A record holds the facts
 of every finished part, and all that the page shows is made from them.
@@ -122,9 +123,10 @@ Rows marked {AGAIN} are to be made again: they come from the page of 16 November
 and where it reached Batch's loss. Times of such a row and of a newer one are of two sittings, and their ratio is no
 better than that. Runs share the two cores of a machine with other work: processor times are good to about a fifth.
 Squared l2 by OL as recorded, and first starts with exact coefficients or the mean gradient (but for l1, BBC News and
-subject 10), were run with a tolerance of 1e-3, which `method="paper"` lets fall now. To make the record whole, give
-the commands of the sections an `--out` folder named like the file in `reproduction/records`, and that folder to
-`python -m benchmarks.reproduction_page`. Missing, or to be made again:
+subject 10), were run with a tolerance of 1e-3, which `method="paper"` lets fall now. To make the record whole, let
+`python -m benchmarks.reproduction_page --resume RUNS/NAME` write the parts of `reproduction/records/NAME.json` into a
+folder, give that folder to the command of the section as `--out`, with `--initialisations 10` for ten starts, and then
+to `python -m benchmarks.reproduction_page`. Missing, or to be made again:
 """
 
 FINAL_LOSS = (
@@ -188,6 +190,15 @@ def take(folder: Path) -> None:
     file.write_text(f'{{"settings": {json.dumps(settings)}, "parts": {{\n{lines}\n}}}}\n')
 
 
+def put_back(record: Mapping[str, Any], folder: Path, again: bool) -> None:
+    """Write a record's parts to a folder, as a run does; without those to be made again unless ``again``."""
+    (folder / "parts").mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps(record["settings"]))
+    for part, facts in record["parts"].items():
+        if again or not to_be_made_again(facts):
+            (folder / "parts" / f"{part}.json").write_text(json.dumps(unpacked(facts)))
+
+
 def packed(facts: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return facts with few digits, the points of a curve by column, and pictures of the first start only."""
     facts = {key: value for key, value in facts.items() if key != "places"}
@@ -220,10 +231,7 @@ def section(name: str, record: Mapping[str, Any], images: Path) -> tuple[str, li
     settings = record["settings"]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
-        (folder / "parts").mkdir(parents=True)
-        (folder / "settings.json").write_text(json.dumps(settings))
-        for part, facts in record["parts"].items():
-            (folder / "parts" / f"{part}.json").write_text(json.dumps(unpacked(facts)))
+        put_back(record, folder, again=True)
         report = experiment(settings).report(folder)
         text = (folder / "report.md").read_text()
         for picture in re.findall(r"\]\(([\w.-]+\.png)\)", text):
@@ -337,7 +345,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
+    if arguments.resume:
+        put_back(json.loads((RECORDS / f"{arguments.resume.name}.json").read_text()), arguments.resume, again=False)
+        return
     for folder in arguments.runs:
         take(folder)
     write(arguments.docs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,10 @@ def test_finished_parts_join_the_record_of_their_run(tmp_path: Path, monkeypatch
     absent = list(page.missing("synthetic", record))
     assert "- Synthetic data, OL: l2 (1 of 5 starts)" in absent
     assert "- Synthetic data, Batch: l2" in absent  # to be made again
+    monkeypatch.setattr(sys, "argv", ["reproduction_page", "--resume", str(tmp_path / "again" / "synthetic")])
+    page.main()
+    found = {path.stem: json.loads(path.read_text()) for path in (tmp_path / "again" / "synthetic" / "parts").iterdir()}
+    assert found == {name: page.unpacked(record["parts"][name]) for name in ("l2-data", "l2-ol-0")}
     (tmp_path / "synthetic" / "settings.json").write_text(json.dumps(settings | {"seed": 1}))
     with pytest.raises(SystemExit, match="other settings"):
         page.take(tmp_path / "synthetic")
