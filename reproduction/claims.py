@@ -272,7 +272,8 @@ def steps(n: int, methods: Sequence[str]) -> str:
     described = {
         "ol": f"OL has tau = {canonical(n).tau} and the step a / (s + b) after s samples, a = b = {0.2 * n:g} (the "
         "paper's tau = 1e-4 N and a = b = 0.2 N, but tau at least 10); the gradient is summed over a mini-batch, and "
-        "the paper's solvers find coefficients, which stop after 100 or 300 iterations.",
+        "the paper's solvers find coefficients, which stop after 100 or 300 iterations, and from 60,000 samples on "
+        "after twice as many.",
         "ol-exact": "OL with exact coefficients is the same, but its solver reaches its tolerance.",
         "ol-mean": "OL with the mean gradient is that with exact coefficients, but the gradient is the mean over a "
         "mini-batch, which is the same as a = 0.2 N / tau.",

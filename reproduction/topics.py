@@ -114,6 +114,15 @@ def documents(texts: Texts, n_words: int, n_samples: int, most: int, judged: int
     return Documents(source, "kl", K, train, held_out, texts, everything, learnt, copies, scale, float(snr))
 
 
+def leading(components: Array, n: int) -> list[list[int]]:
+    """Return the n words of most weight of every topic; among words of equal weight, those of which it has most.
+
+    Under the paper's constraint many words of a topic have the largest weight that is allowed.
+    """
+    share = components / np.maximum(components.sum(axis=0), np.finfo(components.dtype).tiny)
+    return np.lexsort((-share, -components))[:, :n].tolist()
+
+
 def cluster(masses: Array, labels: Counts, n_labels: int) -> dict[str, Any]:
     """Measure how well topics match categories, from the mass of each document that each topic carries.
 
@@ -185,7 +194,7 @@ class Topics(Experiment):
 
     def judged(self, data: Documents, result: Result) -> dict[str, Any]:
         H, components = data.everything.solved(result.W)
-        words = topics.leading(components, KEYWORDS)
+        words = leading(components, KEYWORDS)
         quality = cluster(H * components.sum(axis=1), data.texts.labels, data.K) | {
             "keywords": [[data.texts.words[place] for place in topic] for topic in words],
             "npmi": float(topics.coherence(data.texts.counts, words).mean()),
@@ -255,6 +264,13 @@ def corpus_claims(title: str, by_method: ByMethod, labels: Sequence[str]) -> Ite
             method,
             f"{claims.span(distinct)} of {len(named)}",
         )
+    for method, found in by_method.items():
+        if len(found) > 1:
+            spans = {each: [claims.measured(facts, each) for facts in found] for each in QUALITY}
+            figure = ", ".join(f"{each} {claims.span(values, '.2f')}" for each, values in spans.items())
+            good = [max(values) - min(values) <= COMPARABLE for values in spans.values()]
+            sentence = f"{title}: different initialisations of {{}} lead to similar results"
+            yield Claim(sentence, f"from {len(found)} starts: {figure}", [all(good)], (), method, figure)
     for method in [name for name in by_method if name != "batch" and claims.paired(by_method, name)]:
         pairs = claims.paired(by_method, method)
         good = [min(one[each] - other[each] for each in QUALITY) >= -COMPARABLE for one, other in pairs]
@@ -268,5 +284,7 @@ def corpus_claims(title: str, by_method: ByMethod, labels: Sequence[str]) -> Ite
             ", ".join(f"{each} {mine:.2f} / {batch:.2f}" for each, (mine, batch) in levels.items()),
         )
         one = {title: by_method}
-        yield claims.shorter_run(f"{title}: {{}} runs in less time than Batch", one, method, PAPER.get(title, "-"))
+        yield claims.shorter_run(
+            f"{title}: {{}} runs in significantly less time than Batch", one, method, PAPER.get(title, "-")
+        )
         yield claims.faster_than_batch(f"{title}: {{}} is significantly faster than Batch to its loss", one, method)

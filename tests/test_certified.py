@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,25 @@ import threadpoolctl
 
 from onmf import Checkpoint, OnlineNMF, load, save
 from onmf.coefficients.problem import Problem, slopes, unpacked
-from onmf.divergences import Mahalanobis, get
+from onmf.divergences import Mahalanobis, Separable, get
 from onmf.methods import EM, Auto, Paper, Surrogate, quadratics
 from onmf.model.state import State
 from onmf.samples import Samples
 
 K, F, SMALL = 3, 8, {"l2_coefficients": 1e-2, "random_state": 0}
+
+
+@dataclass(frozen=True)
+class Kinked(Separable):
+    """A convex and smooth loss whose curvature jumps."""
+
+    convex = True
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.where(x > y, 2.0, 1.0) * (x - y) ** 2
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        return 2 * xp.where(x > y, 2.0, 1.0) * (y - x)
 
 
 def samples(rng: np.random.Generator, n: int = 300) -> np.ndarray:
@@ -147,6 +161,7 @@ def test_the_guarantee_tells_what_is_still_missing(rng: np.random.Generator) -> 
     assert "there were 2 passes" in learnt(X, "auto:certified=200", max_passes=2).guarantee_
     assert "single precision" in learnt(X.astype(np.float32), "auto:certified=200").guarantee_
     assert learnt(X, "auto").guarantee_.startswith("None: the theorems are about")
+    assert "of samples whose zeros are raised" in learnt(X, "auto:certified=200", "alpha:-1").guarantee_
 
 
 def test_sparse_data_are_learnt_by_em(rng: np.random.Generator) -> None:
@@ -161,6 +176,7 @@ UNCOVERED: dict[str, tuple[dict[str, Any], str]] = {
     "is": ({"divergence": "is"}, "certified needs a loss that is convex in the fit, and is is not"),
     "beta": ({"divergence": "beta:3"}, "certified needs a loss that is convex in the fit"),
     "l1": ({"divergence": "l1"}, "certified needs a smooth loss, and l1 is not; use method 'paper'"),
+    "kinked": ({"divergence": Kinked()}, "certified needs a loss whose curvature is Lipschitz in the fit"),
     "forgetting": ({"method": "auto:certified=200,forgetting=0.1"}, "certified needs weights that vanish"),
     "missing": ({"missing": "nan"}, "certified covers no missing or weighted entries"),
     "reservoir": ({"reservoir": 10}, "certified needs independent samples, and a reservoir shows some again"),

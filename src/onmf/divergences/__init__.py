@@ -34,14 +34,27 @@ __all__ = [
     "Mahalanobis",
     "Separable",
     "SquaredL2",
-    "find",
     "get",
     "names",
-    "restore",
-    "same",
 ]
 
-find, names = Divergence.find, Divergence.names
+find = Divergence.find
+
+
+def names() -> list[str]:
+    """Return the names that ``divergence=`` takes, in alphabetical order and without aliases.
+
+    Returns
+    -------
+    list of str
+        The names.
+
+    Examples
+    --------
+    >>> "kl" in onmf.divergences.names()
+    True
+    """
+    return Divergence.names()
 
 
 def get(divergence: Divergence | str | float) -> Divergence:

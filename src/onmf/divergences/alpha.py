@@ -49,6 +49,7 @@ class AlphaFamily(Separable):
     """d(x || y) = sum_f (y [(x/y)^alpha - 1] - alpha (x - y)) / (alpha (alpha - 1)); subclasses have the alpha."""
 
     alpha: float
+    smooth_curvature = True
     convex = True  # y phi(x/y) is the perspective of a convex function
     degree = 1.0  # d(cx || cy) = c d(x || y)
 

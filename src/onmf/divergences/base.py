@@ -26,18 +26,42 @@ LARGEST_ORDER = 100  # of a family: the power of a ratio of a thousand is 1e300
 
 @dataclass(frozen=True)
 class Interval:
-    """The half-line of admissible numbers: [0, inf) if it includes zero, (0, inf) if not."""
+    """The half-line of admissible numbers: [0, inf) if it includes zero, (0, inf) if not.
+
+    Parameters
+    ----------
+    includes_zero : bool
+        Whether zero is admissible.
+
+    Examples
+    --------
+    >>> onmf.divergences.Interval(includes_zero=False).outside(np.zeros(1))
+    array([ True])
+    """
 
     includes_zero: bool = True
 
     def outside(self, x: Array) -> Any:
-        """Return elementwise whether x lies below the interval."""
+        """Return whether each entry of an array x lies below the interval."""
         return x < 0 if self.includes_zero else x <= 0
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The numbers x and y for which d(x || y) is finite and has a derivative in y: an interval for each."""
+    """The numbers x and y for which d(x || y) is finite and has a derivative in y.
+
+    Parameters
+    ----------
+    x : Interval
+        The interval of the data.
+    y : Interval
+        The interval of the fits.
+
+    Examples
+    --------
+    >>> onmf.divergences.get("kl").domain.y.includes_zero
+    False
+    """
 
     x: Interval = Interval()
     y: Interval = Interval()
@@ -57,10 +81,18 @@ class Divergence(Registered, kind="divergence"):
     Subclasses are frozen dataclasses whose fields are the parameters. The facts below tell solvers and methods what
     they may rely on (``smooth`` and ``convex`` are those of the paper's Remark 1); a subclass may make a property of
     one that depends on a parameter.
+
+    Examples
+    --------
+    >>> kl = onmf.divergences.get("kl")
+    >>> kl.convex, kl.degree, kl.value(X[:2] + 1, X[:2] + 1)
+    (True, 1.0, array([0., 0.]...))
     """
 
     # Class D1: is it differentiable in y, with a Lipschitz gradient on compact sets of positive y?
     smooth: bool = True
+    # Is the curvature of ``model`` Lipschitz there, too, and all made of elementary functions? ``certified`` asks.
+    smooth_curvature: bool = False
     # Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h.
     robust: bool = False
     # Does the quadratic of ``model`` lie above the loss everywhere? Then no step leads up.
@@ -80,7 +112,7 @@ class Divergence(Registered, kind="divergence"):
 
     @property
     def domain(self) -> Domain:
-        """The domain of the divergence; data outside it are raised into it (see ``onmf.model.units``)."""
+        """The domain of the divergence; data outside it are raised into it, with a ``DomainWarning``."""
         return Domain()
 
     @property
@@ -155,11 +187,37 @@ class Divergence(Registered, kind="divergence"):
 
     @abstractmethod
     def value(self, X: Array, Y: Array) -> Array:
-        """Return d(x_n || y_n) for every row n: shape (n,)."""
+        """Return d(x_n || y_n) for every row n.
+
+        Parameters
+        ----------
+        X : array (n, F)
+            Samples.
+        Y : array (n, F)
+            Their fits.
+
+        Returns
+        -------
+        array (n,)
+            A loss for each sample.
+        """
 
     @abstractmethod
     def grad(self, X: Array, Y: Array) -> Array:
-        """Return the derivative of d(x_n || y_n) in y_n, at kinks a subgradient: shape (n, F)."""
+        """Return the derivative of d(x_n || y_n) in y_n, at kinks a subgradient.
+
+        Parameters
+        ----------
+        X : array (n, F)
+            Samples.
+        Y : array (n, F)
+            Their fits.
+
+        Returns
+        -------
+        array (n, F)
+            The derivatives.
+        """
 
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """Return slope and curvature of the local quadratic model in y, on an array namespace xp.
@@ -264,24 +322,94 @@ class Separable(Divergence):
     ``curvature`` and ``newton_curvature`` are optional: second-order weights for the fast method, the former positive,
     and the latter if the divergence is convex. With a ``slope_at_zero``, which makes sparse data cheap,
     ``newton_curvature`` is needed.
+
+    Examples
+    --------
+    >>> class Cosh(onmf.divergences.Separable):
+    ...     def d(self, xp, x, y):
+    ...         return xp.cosh(x - y) - 1
+    ...     def dy(self, xp, x, y):
+    ...         return xp.sinh(y - x)
+    >>> OnlineNMF(3, divergence=Cosh()).fit(X / 10).n_components_
+    3
     """
 
     separable = True
 
     @abstractmethod
     def d(self, xp: Any, x: Any, y: Any) -> Any:
-        """Return the divergence of each entry."""
+        """Return the divergence of each entry.
+
+        Parameters
+        ----------
+        xp : module
+            The functions to compute with: NumPy, or its like for PyTorch.
+        x : array
+            Entries of samples.
+        y : array
+            Their fits, of the same shape.
+
+        Returns
+        -------
+        array
+            The losses.
+        """
 
     @abstractmethod
     def dy(self, xp: Any, x: Any, y: Any) -> Any:
-        """Return the derivative of each entry in y."""
+        """Return the derivative of each entry in y.
+
+        Parameters
+        ----------
+        xp : module
+            The functions to compute with.
+        x : array
+            Entries of samples.
+        y : array
+            Their fits, of the same shape.
+
+        Returns
+        -------
+        array
+            The derivatives.
+        """
 
     def curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """Return the positive weight of each entry's model in y, for the dictionary; None: that of the chord."""
+        """Return the positive weight of each entry's model in y, for the dictionary; None: that of the chord.
+
+        Parameters
+        ----------
+        xp : module
+            The functions to compute with.
+        x : array
+            Entries of samples.
+        y : array
+            Their fits, of the same shape.
+
+        Returns
+        -------
+        array or None
+            The curvatures.
+        """
         return None
 
     def newton_curvature(self, xp: Any, x: Any, y: Any) -> Any:
-        """Return the weight for the coefficients, negative where not convex; by default that for the dictionary."""
+        """Return the weight for the coefficients, negative where not convex; by default that for the dictionary.
+
+        Parameters
+        ----------
+        xp : module
+            The functions to compute with.
+        x : array
+            Entries of samples.
+        y : array
+            Their fits, of the same shape.
+
+        Returns
+        -------
+        array or None
+            The curvatures.
+        """
         return self.curvature(xp, x, y)
 
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:

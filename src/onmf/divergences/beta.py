@@ -35,6 +35,8 @@ class Beta(Separable, name="beta"):
 
     beta: float
 
+    smooth_curvature = True
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", order("beta", self.beta))
 
@@ -170,6 +172,7 @@ class SquaredL2(Separable, name="squared_l2", aliases=("euclidean", "frobenius")
     SquaredL2()
     """
 
+    smooth_curvature = True
     convex = True
     lipschitz = 1.0
     degree = 2.0

@@ -57,6 +57,7 @@ class Mahalanobis(Divergence, name="mahalanobis"):
     def __hash__(self) -> int:
         return hash((type(self), self.A.tobytes()))
 
+    smooth_curvature = True
     convex = True
     degree = 2.0
     quadratic = True

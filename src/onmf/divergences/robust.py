@@ -139,6 +139,7 @@ class Huber(Separable, name="huber"):
             if self.delta <= 0:
                 raise ValueError(f"huber: delta must be positive, got {self.delta!r}.")
 
+    smooth_curvature = True
     convex = True
     robust = True
     majorised = True

@@ -322,10 +322,11 @@ def guarantee(learned: Learned) -> str:
     values = (
         ", and that the critical values of that loss fill no interval, as they never do for draws from a finite set"
     )
+    raised = "" if divergence.domain.x.includes_zero else " of samples whose zeros are raised as in this fit"
     return (
         f"Covered by theorem {method.theorem}: as the number of samples grows, W converges almost surely to the "
-        f"critical points of the expected loss{penalised} on {where}, provided that the samples are independent draws "
-        f"from one distribution with compact support{values if method.theorem == 'B' else ''}."
+        f"critical points of the expected loss{raised}{penalised} on {where}, provided that the samples are "
+        f"independent draws from one distribution with compact support{values if method.theorem == 'B' else ''}."
     )
 
 

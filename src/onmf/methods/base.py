@@ -90,7 +90,14 @@ def falling(tol: float, clock: float) -> float:
 
 @dataclass(frozen=True, repr=False)
 class Choice(Constants, kind="method"):
-    """A value of ``method=``: a method, or a rule (``auto``) that picks one when it sees the first batch."""
+    """A value of ``method=``: a method, or a rule (``auto``) that picks one when it sees the first batch.
+
+    Examples
+    --------
+    >>> choice = onmf.methods.get("auto:forgetting=0.5")
+    >>> isinstance(choice, onmf.methods.Method)
+    False
+    """
 
     on_device: ClassVar[bool] = False  # can it learn with PyTorch, too?
     masked_on_device: ClassVar[bool] = False  # and from samples with missing or weighted entries?
@@ -119,7 +126,17 @@ class Choice(Constants, kind="method"):
 
 
 class Method(Choice):
-    """One way to learn W: ``update`` makes the next state from a chunk of samples with their coefficients."""
+    """One way to learn W: ``update`` makes the next state from a chunk of samples with their coefficients.
+
+    A subclass is a frozen dataclass whose fields are the constants, and ``name=`` registers it.
+
+    Examples
+    --------
+    >>> isinstance(model.method_, onmf.methods.Method)
+    True
+    >>> model.method_.name, model.method_.with_constants(tau=50).tau
+    ('surrogate', 50)
+    """
 
     layout: ClassVar[Literal["C", "F"]] = "C"  # how W lies in memory while it is learnt
     made_anew: ClassVar[tuple[str, ...]] = ()  # large statistics that ``update`` returns afresh and never overwrites
@@ -203,7 +220,20 @@ class Method(Choice):
 
     @abstractmethod
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        """Return the solver of the coefficient step while learning."""
+        """Return the solver of the coefficient step while learning.
+
+        Parameters
+        ----------
+        divergence : Divergence
+            The loss.
+        masked : bool
+            Whether entries may be missing, or weigh differently.
+
+        Returns
+        -------
+        CoefficientSolver
+            One of ``onmf.coefficients``, such as ``precise_solver(divergence)``.
+        """
 
     def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
         """Return the solver after this many samples: the usual one, with the effort that the next chunk is worth."""
@@ -245,7 +275,24 @@ class Method(Choice):
 
     @abstractmethod
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """Return the state before the first sample, with W brought into C."""
+        """Return the state before the first sample, with W brought into C.
+
+        Parameters
+        ----------
+        divergence : Divergence
+            The loss.
+        W : array (K, F)
+            The initial dictionary.
+        C : DictionarySet
+            The set that it stays in.
+        masked : bool
+            Whether entries may be missing, or weigh differently.
+
+        Returns
+        -------
+        State
+            With the statistics that the method keeps, in ``memory``.
+        """
 
     def first_look(self, problem: Problem, state: State) -> State:
         """Return the state after a look at the whole first batch, which is then learnt from."""
@@ -255,8 +302,25 @@ class Method(Choice):
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Return the next state, by a chunk of samples with coefficients H and fits Y: nothing else learns.
 
-        The first ``new`` samples are seen for the first time. The old state's memory may be overwritten, unless
-        ``visits`` may be more than one.
+        The old state's memory may be overwritten, unless ``visits`` may be more than one.
+
+        Parameters
+        ----------
+        state : State
+            The dictionary and the statistics before the chunk.
+        problem : Problem
+            Samples (``problem.X``), dictionary and loss: see ``onmf.coefficients``.
+        H : array (n, K)
+            The coefficients.
+        Y : array (n, F)
+            The fits H @ W.
+        new : int
+            How many samples, the first ones, are seen for the first time.
+
+        Returns
+        -------
+        State
+            The state after the chunk.
         """
 
     def largest_merger_cost(self, divergence: Divergence) -> float:
@@ -380,6 +444,9 @@ class AveragingMethod(Method):
             return f"certified needs a loss that is convex in the fit, and {divergence.name} is not; leave it out."
         if not divergence.smooth:
             return f"certified needs a smooth loss, and {divergence.name} is not; use method 'paper', which covers it."
+        if not divergence.smooth_curvature:
+            why = f"and {divergence.name} does not say that it has one (smooth_curvature = True)"
+            return f"certified needs a loss whose curvature is Lipschitz in the fit, {why}; leave it out."
         if not penalties.l2_coefficients:
             return "certified needs coefficients that are unique: give l2_coefficients, such as 1e-3."
         if self.forgetting:
