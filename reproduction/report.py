@@ -169,6 +169,6 @@ class Folder:
         """Write a Matplotlib figure as NAME.png and NAME.svg, and give it as a block of the report."""
         for suffix in ("svg", "png"):
             with replacing(self.path / f"{name}.{suffix}") as temporary:
-                figure.savefig(temporary, format=suffix, dpi=80)
+                figure.savefig(temporary, format=suffix, dpi=160)
             figure.set_layout_engine("none")  # computed once: it takes as long as drawing
         return picture(self.path / f"{name}.png", caption)
