@@ -1,7 +1,8 @@
 """Make the pictures and sounds of the pages by running the code they show, and those of the demo, all small files.
 
-``python docs/make_images.py [PAGE ...]`` writes to docs/images and docs/audio. A block of code that saves ``name.png``
-or ``name.mp3`` makes the picture or the sound of that name on its page. Pictures have twice the resolution of a screen.
+``python docs/make_images.py [PAGE ...] [demo]`` writes to docs/images and docs/audio. A block of code that saves
+``name.png`` or ``name.mp3`` makes the picture or the sound of that name on its page; one that saves ``name.html`` makes
+a picture of the top of that page, by Chromium. Pictures have twice the resolution of a screen.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import matplotlib as mpl
-from PIL import Image
+from PIL import Image, ImageChops
 
+from onmf.cli import demo
 from onmf.cli.main import app
 
 DOCS = Path(__file__).parent.resolve()
+MARGIN = 15  # pixels around a picture, about what Matplotlib leaves at the sides
 COLOURS = 128  # in a file: no difference to the eye, half the bytes
+TOP = 1120, 2060  # of a page, in its pixels
 
 
 def made_by(page: Path) -> dict[str, Path]:
@@ -28,7 +33,30 @@ def made_by(page: Path) -> dict[str, Path]:
     shown = re.findall(r"\]\(([^)]+\.png)\)|src=\"([^\"]+\.mp3)\"", text)
     # src= counts from the built page, which lies in the folder of its source.
     found = {Path(target).name: (page.parent / target).resolve() for each in shown for target in each if target}
-    return {name: place for name, place in found.items() if re.sub(r"-\d\.", "-{k}.", name) in code or name in code}
+    return {
+        name: place
+        for name, place in found.items()
+        if any(saved in code for saved in (name, re.sub(r"-\d\.", "-{k}.", name), page_of(name)))
+    }
+
+
+def page_of(picture: str) -> str:
+    """The name of the page whose top is this picture."""
+    return Path(picture).stem + ".html"
+
+
+def photograph(page: Path, picture: Path) -> None:
+    """Write a picture of the top of a page in HTML."""
+    width, height = TOP
+    subprocess.run(
+        [
+            *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *(f"--window-size={width},{height}", "--force-device-scale-factor=2"),
+            *(f"--screenshot={picture.resolve()}", page.resolve().as_uri()),
+        ],
+        check=True,
+        capture_output=True,
+    )
 
 
 def titled(page: Path) -> list[tuple[str, str]]:
@@ -42,14 +70,23 @@ def blocks(page: Path) -> list[str]:
     return [code for _, code in titled(page)]
 
 
+def cropped(image: Image.Image) -> Image.Image:
+    """A picture without the empty bands that Matplotlib leaves where axes keep their shape."""
+    empty = Image.new("RGB", image.size, image.convert("RGB").getpixel((0, 0)))
+    left, top, right, bottom = ImageChops.difference(image.convert("RGB"), empty).getbbox() or (0, 0, *image.size)
+    width, height = image.size
+    box = max(left - MARGIN, 0), max(top - MARGIN, 0), min(right + MARGIN, width), min(bottom + MARGIN, height)
+    return image.crop(box)
+
+
 def save(picture: Path, place: Path) -> None:
-    """Write a picture with few colours; a sound as it is."""
+    """Write a picture with few colours and no empty bands; a sound as it is."""
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.suffix == ".mp3":
         shutil.copy(picture, place)
         return
     with Image.open(picture) as large:
-        small = large.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small = cropped(large).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     small.save(place, optimize=True)
     print(f"{place.relative_to(DOCS)}: {place.stat().st_size / 1000:.0f} kB")
 
@@ -57,8 +94,9 @@ def save(picture: Path, place: Path) -> None:
 def main() -> None:
     """Those of the pages that are named, or of all, and of the demo."""
     mpl.rcParams["savefig.dpi"] = 200
-    pages = [Path(name).resolve() for name in sys.argv[1:]]
-    for page in pages or [page for page in sorted(DOCS.rglob("*.md")) if made_by(page)]:
+    named = sys.argv[1:]
+    pages = [Path(name).resolve() for name in named if name != "demo"]
+    for page in pages if named else [page for page in sorted(DOCS.rglob("*.md")) if made_by(page)]:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
             sys.path.insert(0, folder)
@@ -68,9 +106,12 @@ def main() -> None:
                     exec(compile(code, str(page), "exec"), {"__name__": "__main__"})  # noqa: S102
             sys.path.remove(folder)
             for name, place in made_by(page).items():
+                if not Path(name).exists():
+                    photograph(Path(page_of(name)), Path(name))
                 save(Path(name), place)
             os.chdir(DOCS)
-    if not pages:
+    if not named or "demo" in named:
+        demo.DPI = 160
         with tempfile.TemporaryDirectory() as folder:
             app(["demo", "--out", f"{folder}/demo.png"], standalone_mode=False)
             for path in Path(folder).glob("*.png"):

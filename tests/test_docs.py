@@ -1,4 +1,4 @@
-"""The pages: their examples run, their links lead somewhere, and what CONTRIBUTING.md says of the code is so."""
+"""The pages: their examples run, their links lead somewhere, and what they say of the code is so."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ PAPERS = ("l1", "l2", "huber", "alpha", "hellinger", "kl", "mahalanobis", "beta"
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "onmf"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+ARCHITECTURE = (ROOT / "docs" / "project" / "architecture.md").read_text()
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 X = np.random.default_rng(0).gamma(1, 1, (200, 3)) @ np.random.default_rng(1).gamma(1, 1, (3, 10))
 
@@ -99,26 +100,26 @@ def test_every_method_that_the_docs_write_with_constants_is_one() -> None:
         methods.get(text.replace("accelerated", "constant"))  # CONTRIBUTING.md adds it
 
 
-# What CONTRIBUTING.md says of the code
+# What CONTRIBUTING.md and architecture.md say of the code
 
 
 def section(title: str) -> str:
-    return CONTRIBUTING.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return f"{ARCHITECTURE}\n{CONTRIBUTING}".split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def folders() -> list[str]:
-    """The folders of the package in CONTRIBUTING.md, in its order."""
+    """The folders of the package in architecture.md, in its order."""
     block = re.search(r"```\nsrc/onmf/\n(.*?)```", section("How the code is laid out"), re.DOTALL)
     assert block
     return [line.split()[0].rstrip("/") for line in block[1].splitlines() if line.startswith("    ")]
 
 
-def test_the_folders_in_contributing_are_those_of_the_package() -> None:
+def test_the_folders_on_the_page_are_those_of_the_package() -> None:
     real = {path.name for path in SOURCES.iterdir()} - {"__init__.py", "__main__.py", "py.typed", "__pycache__"}
     assert sorted(folders()) == sorted(real)
 
 
-def test_the_folders_in_contributing_are_in_the_order_of_the_import_layers() -> None:
+def test_the_folders_on_the_page_are_in_the_order_of_the_import_layers() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
     level = {name.strip(): number for number, layer in enumerate(layers) for name in layer.split("|")}

@@ -108,14 +108,12 @@ def test_the_built_reference_has_an_entry_for_each_of_these_names_and_for_no_oth
 def test_guides_with_code_are_notebooks_too(site: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     for guide in (ROOT / "docs" / "guides").glob("*.md"):
-        blocks = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
-        if not blocks:
-            continue
+        blocks = re.findall(r"^```python(?: title=\S+)?\n(.*?)^```", guide.read_text(), re.DOTALL | re.MULTILINE)
+        assert blocks, guide.name
         notebook = nbformat.read(site / "notebooks" / f"{guide.stem}.ipynb", as_version=4)
         nbformat.validate(notebook)
-        assert [cell.source for cell in notebook.cells if cell.cell_type == "code"] == [
-            block.strip() for block in blocks
-        ]
+        cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+        assert [re.sub(r"^%%writefile .*\n", "", cell) for cell in cells] == [block.strip() for block in blocks]
         assert f"notebooks/{guide.stem}.ipynb" in (site / "guides" / f"{guide.stem}.html").read_text()
 
 
@@ -130,14 +128,37 @@ def test_every_page_is_in_the_sidebar_under_its_first_heading(site: Path) -> Non
         assert "Not run." not in article
 
 
-def test_guides_say_what_they_are_for_lead_on_and_those_by_field_show_a_result() -> None:
-    by_field = (ROOT / "mkdocs.yml").read_text().split("How-to by field:")[1].split("How-to by task:")[0]
+def test_a_notebook_writes_the_modules_that_its_cells_import() -> None:
+    nbformat, hooks = pytest.importorskip("nbformat"), pytest.importorskip("hooks")
+    notebook = nbformat.reads(hooks.notebook(ROOT / "docs/guides/own-divergence.md", None), as_version=4)
+    first, *others = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    assert first.startswith("%%writefile my_losses.py\n")
+    assert len(others) == 2
+    assert all("my_losses" in other and "%%" not in other for other in others)
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("docs/**/*.md")) + sorted(ROOT.glob("*.md")), ids=lambda page: page.name
+)
+def test_a_blank_line_precedes_every_fence(page: Path) -> None:
+    """Without one a fence becomes part of the paragraph above it, on the site."""
+    inside, above, found = False, "", []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if re.match(r" *```", line):
+            if not inside and above.strip():
+                found.append(number)
+            inside = not inside
+        above = line
+    assert found == []
+
+
+def test_guides_say_what_they_are_for_show_a_result_of_their_code_and_lead_on() -> None:
+    make_images: Any = pytest.importorskip("make_images")
     for guide in (ROOT / "docs" / "guides").glob("*.md"):
         _, goal, *rest = guide.read_text().split("\n\n")
         assert re.match(r"\w|`onmf|`pip", goal), f"{guide.name} begins with {goal[:20]!r}"
         assert re.search(r"\]\([\w./#-]+\.md", "\n".join(rest)), guide.name
-        pictures = list(re.findall(r"!\[[^\]]+\]\(([^)]+)\)", "\n".join(rest)))
-        assert pictures or f"guides/{guide.name}" not in by_field, guide.name
+        assert [each for each in make_images.made_by(guide).values() if each.suffix == ".png"], guide.name
 
 
 @pytest.mark.parametrize("address", [None, "https://example.invalid/docs/"])
