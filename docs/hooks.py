@@ -12,6 +12,7 @@ import pydoc
 import re
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -37,6 +38,8 @@ STATUS = {  # of decisions: the date and the rest, from the table of all
 }
 NAME = re.compile(r"^::: (\S+)(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 FORMULAS = ("explanation", "guides", "decisions", "start")  # the folders of pages with formulas
+DISPLAYED = ("explanation", "start")  # and of those where a block without a language may be a formula
+PLAIN = re.compile(r'(<div class="language-text)( highlight"><pre>(?:<span></span>)?<code>)([^<]*)(?=</code>)')
 LETTER = "A-Za-zΑ-Ωα-ωℓ"
 SCRIPT = re.compile(  # x_k, x_{k + 1}, x^β and x^(β − 2), where x is no bracket that opens, and no number if _ follows
     rf"(?:(?<=[^\s\d_(\[{{\"'./=:;,-])_(?:\{{(?P<sub>(?:[^{{}}]|\{{[^{{}}]*\}})+)\}}|(?P<k>[{LETTER}]{{1,3}}\d?|\d+)(?![{LETTER}\d_])))"
@@ -89,14 +92,10 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         page.meta.setdefault("hide", ["navigation"])  # that of a folder, and the home page is in none
     if page.file.src_uri.startswith(FORMULAS):
         content = outside(content, ("a", "autoref", "code", "pre", "script"), scripts)
-        if page.file.src_uri.startswith(FORMULAS[0]):  # where a block without a language is a formula
-            formula = re.compile(r'(<div class="language-text highlight">.*?<code>)(.*?)(?=</code>)', re.DOTALL)
-            content = formula.sub(lambda found: found[1] + scripts(found[2]), content)
     content = re.sub(r"(<td)([^>]*>)(.*?)(?=</td>)", cell, content, flags=re.DOTALL)
     blocks = re.split(r"(<pre.*?</pre>)", content, flags=re.DOTALL)
     blocks[::2] = [re.sub(r"<code>([^<]+)</code>", code, part) for part in blocks[::2]]
-    # A block without a language is what a command prints, or a formula: nobody copies it into a terminal.
-    content = "".join(blocks).replace('class="language-text highlight"', 'class="language-text no-copy highlight"')
+    content = PLAIN.sub(partial(plain, formula=page.file.src_uri.startswith(DISPLAYED)), "".join(blocks))
     links = re.split(r"(<a\b.*?</a>)", content, flags=re.DOTALL)
     picture = re.compile(r'<img\b[^>]*?\bsrc="([^"]+)"[^>]*>')
     links[::2] = [picture.sub(r'<a class="picture" href="\1">\g<0></a>', part) for part in links[::2]]
@@ -136,13 +135,17 @@ def outside(content: str, elements: tuple[str, ...], change: Callable[[str], str
 def scripts(text: str) -> str:
     """Text with the subscripts and superscripts that its source writes as W_{t+1}, h_k and y^(β−2)."""
 
+    def named(word: str, lower: str) -> bool:  # squared_l2 and component_0 are names; low_f and dW_kf are formulas
+        short = len(word) <= 3 and len(lower) == 1 and lower.isalpha()
+        return "_" in word or (word.islower() and len(word) > 1 and not short)
+
     def raised(found: re.Match[str]) -> str:
         lower = found["sub"] or found["k"]
         if not lower:
             return f"<sup>{scripts(found['sup'] or found['power'] or found['p'])}</sup>"
         word = re.search(r"\w*$", text[: found.start()])
-        if found["k"] and word and ("_" in word[0] or (word[0].islower() and len(word[0]) > 1 < len(lower))):
-            return found[0]  # a name, such as squared_l2
+        if found["k"] and word and named(word[0], lower):
+            return found[0]
         return f"<sub>{scripts(lower)}</sub>"
 
     return SCRIPT.sub(raised, text)
@@ -154,6 +157,14 @@ def cell(found: re.Match[str]) -> str:
     words = html.unescape(re.sub(r"<[^>]+>", "", content))
     content = outside(content, ("code",), lambda text: VALUE.sub(value, text))
     return f"{tag}{' data-long' if len(words) > LONG else ''}{attributes}{content}"
+
+
+def plain(found: re.Match[str], formula: bool) -> str:
+    """A block without a language is what a command prints, or a formula, and nobody copies that; a few are commands."""
+    start, code, text = found.groups()
+    if re.match(r"(onmf|pip|make|python3?) ", text):
+        return found[0]
+    return f"{start} no-copy{code}{scripts(text) if formula else text}"
 
 
 def value(found: re.Match[str]) -> str:
