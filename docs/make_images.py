@@ -25,6 +25,7 @@ DOCS = Path(__file__).parent.resolve()
 MARGIN = 15  # pixels around a picture, about what Matplotlib leaves at the sides
 COLOURS = 128  # in a file: no difference to the eye, half the bytes
 TOP = 1120, 2060  # of a page, in its pixels
+WIDEST = 1400  # pixels of a photograph: twice what a page has room for
 
 
 def made_by(page: Path) -> dict[str, Path]:
@@ -86,7 +87,10 @@ def save(picture: Path, place: Path) -> None:
         shutil.copy(picture, place)
         return
     with Image.open(picture) as large:
-        small = cropped(large).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small = cropped(large).convert("RGB")
+        if place.name == "demo.png":  # grain does not pack
+            small.thumbnail((WIDEST, WIDEST), Image.Resampling.LANCZOS)
+        small = small.quantize(COLOURS, dither=Image.Dither.NONE)
     small.save(place, optimize=True)
     print(f"{place.relative_to(DOCS)}: {place.stat().st_size / 1000:.0f} kB")
 

@@ -98,9 +98,11 @@ def headlines(comparisons: list[Comparison]) -> str:
     ratio = "our loss after one pass / `MiniBatchNMF`'s"
     return "\n\n".join(
         (
-            "On sparse data a pass pays off later, so five are compared, too. All made them with one seed and the uniform start:",
+            "On sparse data a pass pays off later, so five are compared, too. All made them with one seed and the "
+            "uniform start:",
             table(["data, kl", ratio, "after five passes", "our time of five passes / its time"], sparse),
-            "Held-out losses and seconds of batch methods, from the uniform start; those of others make 200 multiplicative updates:",
+            "Held-out losses and seconds of batch methods, from the uniform start; those of others make 200 "
+            "multiplicative updates:",
             table(["data, kl", *(title for *_, title in ALL_AT_ONCE)], batch),
         )
     )
