@@ -369,6 +369,24 @@ def test_annotate_writes_what_the_command_writes(place: Path, model: OnlineNMF) 
     assert frame.loc["gene05", "component_1"] == model.components_[1, 5]
 
 
+def test_scores_of_an_older_model_do_not_stay_beside_new_loadings(place: Path, model: OnlineNMF) -> None:
+    old = OnlineNMF(K + 1, random_state=0).fit(cells()).annotate(cells())
+    assert old.varm["onmf_scores"].shape == (GENES, K + 1)
+    old.write_h5ad("x.h5ad")
+    written = transform()
+    assert written.varm["onmf"].shape == (GENES, K)
+    assert "onmf_scores" not in written.varm  # which annotate writes
+    assert model.annotate(old).varm["onmf_scores"].shape == (GENES, K)
+
+
+def test_a_layer_of_a_file_without_layers_is_to_be_left_out(place: Path) -> None:
+    plain = cells()
+    plain.layers.clear()
+    plain.write_h5ad("plain.h5ad")
+    with pytest.raises(SourceError, match=r"^plain.h5ad has no layers; leave out \?layer= to read X\.$"):
+        open_source("plain.h5ad?layer=counts")
+
+
 def test_a_key_and_a_layer_can_be_named(model: OnlineNMF) -> None:
     adata = model.annotate(cells(), key="programmes", layer="counts")
     assert {"X_programmes", "X_programmes_shares"} == {key for key in adata.obsm if key.startswith("X_")}

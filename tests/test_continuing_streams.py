@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,3 +207,52 @@ def test_a_line_of_names_is_not_counted_however_far_was_looked_to_know_it(
     assert sum(len(batch) for _, batch in source.batches(9)) == (2 if rows else 0)
     assert source.pipe is not None
     assert source.pipe.all == rows.count("\n")
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the script of the guide needs jq")
+def test_the_script_of_the_guide_sends_no_line_twice_whatever_becomes_of_the_checkpoint(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "streams.md").read_text()
+    script = re.search(r"```sh\n(#!/bin/sh\n# \S+learn-events\n.*?)```", guide, re.DOTALL)
+    assert script is not None
+    programs = {
+        "learn-events": script[1],
+        "consume-events": '#!/bin/sh\necho "$2"\n',
+        "onmf": f'#!/bin/sh\n[ "$1" = fit ] && exec cat || exec {sys.executable} -m onmf "$@"\n',
+    }
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name, text in programs.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+    for name in ("cat", "jq"):
+        (place / name).symlink_to(str(shutil.which(name)))
+    run, previous = tmp_path / "run.safetensors", tmp_path / "run.safetensors.previous"
+
+    def sent() -> tuple[int, str, str]:
+        """Where the producer is told to begin, or the exit status and the error."""
+        done = subprocess.run(
+            [place / "learn-events"], cwd=tmp_path, env={"PATH": str(place)}, capture_output=True, encoding="utf-8"
+        )
+        return done.returncode, done.stdout.strip(), done.stderr
+
+    assert sent() == (0, "0", "")
+    for _ in range(2):
+        standard_input(OBJECTS, b"".join(stream(OBJECTS)[1:4]), monkeypatch)
+        fit = ["fit", OBJECTS, "-k", 1, "--seed", 0, "--checkpoint", run, "--resume", "--out", tmp_path / "m"]
+        assert command(*fit)[0] == 0
+    assert sent() == (0, "6", "")
+    (place / "jq").rename(place / "other")
+    assert sent()[:2] == (1, "")
+    (place / "other").rename(place / "jq")
+    run.write_bytes(b"damaged")
+    status, first, said = sent()
+    assert (status, first) == (0, "3")
+    assert "Showing the previous one" in said
+    run.unlink()
+    assert sent()[:2] == (0, "3")
+    previous.write_bytes(b"damaged")
+    status, first, said = sent()
+    assert (status, first) == (1, "")
+    assert "onmf: " in said

@@ -457,7 +457,7 @@ def test_tensors_of_other_types_and_bad_ones_are_met_alike_everywhere(device: st
     assert model.stationarity(torch.as_tensor(X)) == pytest.approx(model.stationarity(X), rel=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:.*are raised to:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*raised to:UserWarning")
 def test_zero_rows_count_where_they_are_raised_and_an_outlier_does_not_move_delta(device: str) -> None:
     X = data("is", 300)
     X[::2] = 0

@@ -105,13 +105,13 @@ def test_fit_from_a_model_learns_the_new_words_of_a_file(tmp_path: Path, caplog:
     model = onmf.load(tmp_path / "n")
     assert set(model.feature_names_in_) == set(" ".join(OLD + NEW).split())
     assert any(found <= set(" ".join(NEW).split()) for found in words_of(model))
-    assert "unknown" not in caplog.text
+    assert "outside the model's" not in caplog.text
     invoke("transform", tmp_path / "m", new, "--out", tmp_path / "h.npy")
-    assert "100 % of the words are unknown to the model; 400 of 400 texts have no word that it knows" in caplog.text
+    assert "words; 400 of 400 texts have none of these" in caplog.text
     caplog.clear()
     some = written(tmp_path / "some.jsonl", sentences(100, (OLD[0] + " comet",)))
     invoke("fit", some, "--from", tmp_path / "m", "--features", "fixed", "--passes", 3, "--out", tmp_path / "n")
-    assert caplog.text.count("16 % of the words are unknown to the model.") == 1
+    assert caplog.text.count("16 % of the words are outside the model's ") == 1
     assert onmf.load(tmp_path / "n").n_features_in_ == 18
 
 
@@ -243,7 +243,7 @@ def test_texts_of_a_model_that_cannot_grow_are_learnt_by_the_words_it_knows(capl
     model = model_of(method="paper").partial_fit(sentences(100, OLD))
     model.partial_fit(sentences(100, (OLD[0] + " comet",), 1))
     assert model.n_features_in_ == 18
-    assert "14 % of the words are unknown to the model" in caplog.text
+    assert "14 % of the words are outside the model's " in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [{"features": "more"}, {"max_features": 0}])

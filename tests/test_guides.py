@@ -72,6 +72,13 @@ def test_the_options_that_guides_name_between_their_blocks_exist() -> None:
     assert found > 15
 
 
+@pytest.mark.parametrize("page", [*sorted(GUIDES.glob("*.md")), GUIDES.parent / "gallery.md"], ids=lambda page: page.stem)
+def test_a_page_whose_code_draws_names_the_extra_before_the_code(page: Path) -> None:
+    text = page.read_text()
+    drawing = [found for found in FENCE.finditer(text) if "savefig" in found[3]]
+    assert not drawing or re.search(r"onmf\[(\w+,)*plots\]", text[: drawing[0].start()])
+
+
 # Small files under the names that the guides give to theirs
 
 
@@ -107,9 +114,7 @@ def sound(name: str, *pitches: float) -> None:
 
 def for_cells(run: Run) -> None:
     pytest.importorskip("anndata")
-    adata = examples.cells(n=80, genes=30, programmes=3).anndata()
-    adata.layers["counts"] = adata.X.copy()
-    adata.write_h5ad("x.h5ad")
+    examples.cells(n=80, genes=30, programmes=3).anndata().write_h5ad("x.h5ad")
 
 
 def for_commands(run: Run) -> None:

@@ -268,7 +268,7 @@ def test_a_model_that_can_be_learnt_can_be_read_whatever_its_features_are_called
 def test_a_warning_already_given_is_not_given_again(tmp_path: Path) -> None:
     X = DATA.copy()
     X[0, 0] = 0.0
-    with pytest.warns(UserWarning, match="outside the domain"):
+    with pytest.warns(UserWarning, match="1 entry .* not defined"):
         model = fitted("is", X)
     round_trip(model, tmp_path).transform(X)  # a second warning would be an error here
 

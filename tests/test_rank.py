@@ -397,6 +397,16 @@ def test_the_command_shows_table_reason_and_picture_of_what_select_rank_finds(tm
     assert f"{said['loss'][1]:.6g}" in shown
 
 
+def test_rows_of_a_table_that_come_in_time_are_learnt_in_random_order(tmp_path: Path) -> None:
+    course = np.clip(np.sin(np.arange(300)[:, None] / [17, 23, 31, 41]), 0, None)
+    rows = np.random.default_rng(0).poisson(200 * course @ W_)
+    np.savetxt(tmp_path / "x.csv", rows, "%d", ",", header=",".join(map(str, range(30))), comments="")
+    options = ("--ranks", "3,4", "--seeds", "2", "--divergence", "kl", "--seed", "0", "--json")
+    found = json.loads(invoke(tmp_path / "x.csv", *options).stdout)
+    shuffled = select_rank(rows, [3, 4], n_seeds=2, divergence="kl", random_state=0)
+    assert found["loss"][1] == pytest.approx(shuffled.table["loss"][1], rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [

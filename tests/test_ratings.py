@@ -99,7 +99,7 @@ def test_of_repeated_ratings_the_last_one_counts_and_empty_ones_are_not_known(
     users, items, X = read(f"{path}{OPTIONS}")
     assert (users, items, X.nnz) == (["a", "b"], ["x", "y"], 2)
     np.testing.assert_array_equal(X.toarray(), [[5, 0], [2, 0]])
-    assert "1 rating is repeated, and left out" in caplog.text
+    assert "1 earlier rating of the same user and item is replaced by the last one." in caplog.text
 
 
 @pytest.mark.parametrize(

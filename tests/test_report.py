@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import onmf
 from onmf import BatchNMF, OnlineNMF
 from onmf.cli import main as cli
-from onmf.data import Rows, examples, open_source
+from onmf.data import Rows, Spec, examples, open_source
 from onmf.estimators.description import as_source, write_report
 from onmf.insight.convergence import LossCurve
 from onmf.insight.report import charts, page
@@ -397,12 +397,19 @@ def test_no_theorem_is_a_note(good: OnlineNMF) -> None:
     assert codes(good, notes=True) == ["no theorem"]
 
 
-def test_equal_components_are_named() -> None:
+def test_equal_components_are_named_in_groups() -> None:
     X = np.random.default_rng(0).gamma(2.0, 1.0, (300, 1)) * TRUTH[:1] * 50 + 1
     model = OnlineNMF(3, random_state=0, method="surrogate", init=np.tile(TRUTH[:1], (3, 1)) + 0.01).fit(X)
-    said = next(each for each in advice(model) if each.code == "equal")
-    assert re.match(r"Components \d and \d(; components \d and \d)* are nearly equal", said.text)
-    assert "fewer" in said.cure
+    given = next(each for each in advice(model) if each.code == "equal")
+    assert re.match(r"Components \d(, 1)? and \d are nearly equal\.", given.text)
+    assert given.cure.startswith("Try fewer")
+    other, W = copy(model), np.random.default_rng(0).random((6, 12))
+    state = replace(model._fitted.state, W=W[[0, 0, 1, 1, 0, 2]])
+    other._learned = replace(model._fitted, state=state, usage=Usage(np.ones(6)))
+    assert said(other)["equal"] == "Components 0, 1 and 4 are nearly equal; so are components 2 and 3."
+    other._learned = replace(other._fitted, state=replace(state, steps=1))
+    given = next(each for each in advice(other) if each.code == "equal")
+    assert given.cure.startswith("If more passes leave them so, try fewer")
 
 
 def test_unused_components_are_named() -> None:
@@ -412,10 +419,82 @@ def test_unused_components_are_named() -> None:
     assert codes(model, X) == ["unused"]
 
 
-def test_more_passes_are_advised_for_the_fit_and_not_for_truer_components_as_the_guide_to_spectra_says() -> None:
+def test_of_more_passes_only_spectra_of_a_scene_may_gain_nothing() -> None:
     slow = OnlineNMF(3, init="uniform", method="paper:step=canonical,a=10,b=1000", batch_size=20, random_state=0)
-    (said,) = (each for each in advice(slow.fit(counts(400))) if each.code == "falling")
-    assert said.cure.startswith("For better fits, not always truer spectra: more passes (max_passes=2, --passes 2)")
+    cures = {each.code: each.cure for each in advice(slow.fit(counts(400)))}
+    assert cures["falling"] == "More passes (max_passes=2, --passes 2) or more data fit better."
+    slow._learned = replace(slow._fitted, source=Spec("envi"))
+    cures = {each.code: each.cure for each in advice(slow)}
+    assert cures["falling"].endswith("or more data fit better, but do not always find truer spectra.")
+
+
+def few_rows(n: int = 40) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return rng.poisson(10 * rng.gamma(0.7, 1.0, (n, 6)) @ rng.gamma(0.4, 1.0, (6, 100))).astype(float)
+
+
+def test_a_run_of_few_updates_is_told_with_more_passes_as_the_cure(tmp_path: Path) -> None:
+    X = few_rows()
+    once = OnlineNMF(8, random_state=0).fit(X)
+    (said,) = advice(once)[:1]
+    assert said.text == "The model was updated only once, too little to judge."
+    assert said.cure.startswith("Make more passes: --passes 20 (max_passes=20)")
+    assert "few updates" in codes(once, X)
+    text = once.report(X, tmp_path / "x.html").read_text()
+    assert said.text in text
+    assert "What to be careful about" in text
+    assert "The model was updated only 5 times" in next(
+        each.text for each in advice(OnlineNMF(8, max_passes=5, random_state=0).fit(X))
+    )
+
+
+@pytest.mark.parametrize("passes", [10, 20, 50])
+def test_few_samples_learnt_from_many_times_are_enough_updates(passes: int) -> None:
+    assert "few updates" not in codes(OnlineNMF(8, max_passes=passes, random_state=0).fit(few_rows()))
+
+
+def test_few_updates_are_enough_where_the_loss_has_settled_or_all_is_fixed() -> None:
+    X = few_rows()
+    start = BatchNMF(8, random_state=0, max_iter=2000).fit(X).components_
+    assert "few updates" not in codes(OnlineNMF(8, init=start, max_passes=3, random_state=0).fit(X))
+    assert "few updates" not in codes(OnlineNMF(8, fixed=start, random_state=0).fit(X))
+
+
+def test_one_pass_over_a_long_stream_is_enough() -> None:
+    model = OnlineNMF(3, random_state=0)
+    for first in range(0, 3000, 500):
+        model.partial_fit(counts(3000)[first : first + 500])
+    assert codes(model) == []
+
+
+def test_a_single_batch_has_no_curve_from_its_first_to_its_end() -> None:
+    text = charts.convergence(OnlineNMF(8, random_state=0).fit(few_rows())).text
+    assert "All 40 samples came in one batch" in text
+    assert "went from" not in text
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model", [OnlineNMF(40, max_passes=12, random_state=0), BatchNMF(40, max_iter=5, random_state=0)]
+)
+def test_components_for_fewer_than_twice_as_many_samples_are_told(model: Any) -> None:
+    X = few_rows()
+    texts = said(model.fit(X))
+    assert texts["few samples"].startswith("40 components for only 40 samples can fit almost anything")
+    assert "few samples" not in said(model.set_params(n_components=20).fit(X))
+    fixed = TRUTH / TRUTH.max(axis=1, keepdims=True)
+    assert "few samples" not in said(OnlineNMF(3, fixed=fixed).fit(counts(5) + 1))
+
+
+def test_noise_unlike_that_of_the_divergence_stands_where_the_warnings_do(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = (40 * rng.gamma(0.7, 1.0, (800, 3)) @ TRUTH + 1e-3) * rng.gamma(20.0, 0.05, (800, 12))
+    model = OnlineNMF(3, random_state=0, max_passes=3).fit(X)
+    notes = {each.code: each for each in advice(model, assess(model, Rows(X), "X")) if each.note}
+    assert re.search(r"‘kl’ assumes .* power 1; here the power is (1\.[6-9]|2\.)", notes["noise"].text)
+    top = model.report(X, tmp_path / "x.html").read_text().partition('id="run"')[0]
+    assert notes["noise"].text in top
+    assert "no fault" not in top
 
 
 def test_a_loss_that_still_falls_is_told() -> None:

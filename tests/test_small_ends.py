@@ -25,7 +25,7 @@ from onmf._support import atomic
 from onmf.cli import main as cli
 from onmf.cli import progress as watching
 from onmf.cli.output import uninterrupted
-from onmf.data import Rows, Source, Spec, open_source, register, registry, text
+from onmf.data import Rows, Source, SourceError, Spec, open_source, register, registry, text
 from onmf.data.base import Numbered, OnBad, Sequential
 from tests import processes
 
@@ -60,6 +60,7 @@ def started(*arguments: object, **options: Any) -> subprocess.Popen[str]:
 
 BEGUN = {
     "fit": (["fit", "x.csv", "-k", 1, "-o", "n"], "Learning K = 1 component under kl from x.csv."),
+    "scale": (["fit", "x.csv", "-k", 2, "--fixed", "m", "-o", "n"], "Scaling 2 fixed components under kl to x.csv."),
     "transform": (
         ["transform", "m", "x.csv", "-o", "h.csv"],
         "Finding coefficients of x.csv in the 2 components of m.",
@@ -83,7 +84,7 @@ def test_what_has_begun_is_said_once_or_never(folder: Path, command: str, monkey
     arguments, line = BEGUN[command]
     assert invoke(*arguments).stderr == f"{line}\n"
     assert invoke(*arguments, "--log-every", "never").stderr == ""
-    assert "never writes none" in " ".join(invoke(command, "--help").output.replace("│", " ").split())
+    assert "'never' turns these lines off" in " ".join(invoke(arguments[0], "--help").output.replace("│", " ").split())
 
 
 def invoke(*arguments: object) -> Any:
@@ -114,6 +115,63 @@ def test_one_is_not_spoken_of_as_many(folder: Path) -> None:
     assert "1 of the 2 rows is NaN" in invoke(*skipping).output
 
 
+def test_a_column_of_texts_is_told_from_a_name_of_rows(folder: Path) -> None:
+    Path("news.csv").write_text('id,body\n1,"the cat sat on a mat, and it sat there for many a long day"\n2,dogs\n')
+    told = "'the cat sat on a mat, and it sat there f...' is not a number at row 0, column 1 (body) (counted from 0); "
+    with pytest.raises(SourceError, match=re.escape(told) + "this looks like a column of texts, which onmf reads from"):
+        list(open_source("news.csv").batches(5))
+    Path("names.csv").write_text("id,body\n1,cat\n")
+    with pytest.raises(SourceError, match=r"\?index=body takes this column for the names"):
+        list(open_source("names.csv").batches(5))
+
+
+def test_messages_end_with_a_cure_that_fits(folder: Path) -> None:
+    for cells, cure in (
+        (
+            "-1",
+            "NMF needs x >= 0. If these are logarithms or z-scores, give the counts instead; if it is noise around ",
+        ),
+        ("nan", r"learn from the rest with missing='nan' (--missing nan)."),
+    ):
+        with pytest.raises(ValueError, match=re.escape(cure)):
+            onmf.OnlineNMF(K).fit(np.array([[float(cells), 1.0]] * 5))
+    Path("two.jsonl").write_text((json.dumps({"title": "many words here", "abstract": "many words here"}) + "\n") * 5)
+    with pytest.raises(
+        SourceError, match=r"choose one of title, abstract, as in 'two.jsonl\?field=(title|abstract)'\."
+    ):
+        open_source("two.jsonl")
+    Path("news.jsonl").write_text('{"text": "cats"}\n' * 30)
+    with pytest.raises(ValueError, match=r"^news.jsonl is damaged, or not a model of onmf\.$"):
+        onmf.load("news.jsonl")
+
+
+def test_a_model_of_texts_recommends_nothing(folder: Path) -> None:
+    Path("news.txt").write_text("cats and dogs\nmice and men\n" * 30)
+    Path("me.csv").write_text("who,film,stars\nme,x,5\n")
+    assert invoke("fit", "news.txt", "-k", 2, "-o", "n").exit_code == 0
+    said = invoke("recommend", "n", "me.csv?user=who&item=film&value=stars")
+    assert (said.exit_code, "n was not learnt from ratings; " in " ".join(said.output.split())) == (2, True)
+
+
+def test_a_model_that_is_continued_tells_its_passes(folder: Path) -> None:
+    assert invoke("fit", "x.csv", "-k", K, "--passes", 2, "-o", "n").exit_code == 0
+    said = invoke("fit", "x.csv", "--from", "n", "-o", "o").output
+    assert "Continuing n, which has learnt from 2 passes over 60 samples." in said
+
+
+def test_info_tells_a_method_that_was_chosen_for_the_data_from_one_that_was_asked_for(folder: Path) -> None:
+    assert "auto (surrogate)" in invoke("info", "m").output
+    assert json.loads(invoke("info", "m", "--json").output)["method"] == "surrogate"
+    onmf.save(onmf.OnlineNMF(K, method="em").fit(X), "n")
+    assert "auto (" not in invoke("info", "n").output
+
+
+def test_help_tells_of_rows_of_nan_where_they_are_written(folder: Path) -> None:
+    helps = {name: " ".join(invoke(name, "--help").output.split()) for name in ("fit", "transform", "inverse")}
+    assert ["row of NaN" in helps[name] for name in helps] == [False, True, True]
+    assert "For one command, run onmf COMMAND --help" in " ".join(invoke("--help").output.split())
+
+
 def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text._say_hashed.cache_clear()
     (tmp_path / "x.txt").write_text("apples and pears\npears\nplums\n" * 20)
@@ -127,7 +185,7 @@ def test_what_hashing_advises_works(tmp_path: Path, caplog: pytest.LogCaptureFix
         writer.join(timeout=10)
         return source
 
-    open_source(f"{tmp_path}/x.txt?hashed=64")
+    next(open_source(f"{tmp_path}/x.txt?hashed=64").batches(5))
     assert "without hashed= they are kept" in caplog.records[-1].message
     assert open_source(tmp_path / "x.txt").feature_names == ["and", "apples", "pears", "plums"]
     stream()

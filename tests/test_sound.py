@@ -41,7 +41,7 @@ def raised(X: np.ndarray, mean: float) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def model(X: np.ndarray) -> OnlineNMF:
-    with pytest.warns(DomainWarning, match="entries are zero, outside the domain of is, or next to it"):
+    with pytest.warns(DomainWarning, match="zero or nearly zero, where 'is' is not defined"):
         return OnlineNMF(K, divergence="is", random_state=0, max_passes=2).fit(X)
 
 

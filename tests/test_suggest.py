@@ -161,6 +161,15 @@ def test_what_does_not_tell_gets_the_safe_default_and_says_why(X: Any, why: str)
         found.plot()
 
 
+def test_a_power_that_means_hardly_differ_for_is_not_measured() -> None:
+    found = suggest_divergence(np.random.default_rng(0).normal(1000.0, 1.0, (200, 30)))
+    assert found.reason.startswith("Cannot tell: the means of the entries differ too little to show how the variance")
+    assert "power" not in found.reason
+    assert np.isnan([found.power, found.power_error]).all()
+    assert "variance ~" not in str(found)
+    assert "not measured" in found.plot().axes[0].get_title()
+
+
 @pytest.mark.parametrize("name", list(PLANTED)[::2])
 def test_planted_noise_is_recognised_with_half_of_the_entries_unknown(name: str) -> None:
     X = planted(name, 300, 50, 3, 0)

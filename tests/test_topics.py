@@ -405,7 +405,10 @@ def test_texts_that_come_once_are_hashed_and_say_so(
 ) -> None:
     text._say_hashed.cache_clear()
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(sentences(30))))
-    assert open_source("text:-").feature_names is None
+    source = open_source("text:-")
+    assert source.feature_names is None
+    assert not caplog.records  # the error of data that are no texts comes alone
+    next(source.batches(5))
     assert "Words are hashed, so that the model will not know which words" in caplog.text
     with pytest.raises(SourceError, match="need a vocabulary; learn one from a file first"):
         open_source("text:-?min_df=2")
@@ -437,7 +440,7 @@ def test_the_field_that_is_clearly_the_text_need_not_be_named(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"question": LONG, "answer": LONG, "id": 3}, "choose one of question, answer, id by field="),
+        ({"question": LONG, "answer": LONG, "id": 3}, "choose one of question, answer, id, as in '"),
         ({"label": "cat", "x": 1.5}, "its fields are label, x: choose those of numbers by features="),
         ({"label": "cat"}, "none of its fields looks like a text; its fields are label: choose the text by field="),
     ],
@@ -463,13 +466,21 @@ def test_a_fit_of_texts_ends_with_its_topics_ten_at_most(texts: Path) -> None:
     assert "topic" not in invoke("fit", "x.csv", "-k", 2, "--out", "m")
 
 
-def test_texts_in_order_of_subject_are_shuffled_unless_asked_not_to_be(texts: Path) -> None:
-    W = {}
+@pytest.mark.parametrize("kind", ["texts", "table", "objects"])
+def test_lines_in_order_of_subject_are_shuffled_unless_asked_not_to_be(texts: Path, kind: str) -> None:
+    X, data, W = np.random.default_rng(0).poisson(np.repeat(4 * np.eye(3), 100, axis=0)), str(texts), {}
+    if kind == "table":
+        np.savetxt(data := "x.csv", X, delimiter=",")
+    elif kind == "objects":
+        Path("x.jsonl").write_text("\n".join(json.dumps(dict(zip("abc", row, strict=True))) for row in X.tolist()))
+        data = "x.jsonl?features=a,b,c"
     for name, options in {"usual": [], "buffer": ["--shuffle-buffer", 10_000], "none": ["--no-shuffle"]}.items():
-        invoke("fit", texts, "-k", 3, "--seed", 0, "--batch-size", 50, *options, "--out", name)
+        invoke("fit", data, "-k", 3, "--seed", 0, "--batch-size", 50, *options, "--out", name)
         W[name] = onmf.load(name).components_
     assert np.array_equal(W["usual"], W["buffer"])
     assert not np.array_equal(W["usual"], W["none"])
+    if kind == "table":  # one pass finds the three classes
+        assert (W["usual"].max(axis=1) > 0.95 * W["usual"].sum(axis=1)).all()
 
 
 def test_help_tells_of_stop_words_and_limits() -> None:

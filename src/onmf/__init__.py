@@ -14,10 +14,13 @@ __all__ = [
     "Consensus",
     "DataError",
     "DomainWarning",
+    "FitProgress",
     "OnlineNMF",
     "Progress",
     "RankSelection",
+    "Recommendation",
     "Sets",
+    "Suggestion",
     "__version__",
     "consensus",
     "data",
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from onmf.estimators.batch import BatchNMF
     from onmf.estimators.files import load, save
     from onmf.estimators.online import OnlineNMF
-    from onmf.insight.recommendation import recommend
+    from onmf.insight.recommendation import Recommendation, recommend
     from onmf.insight.separation import separate
     from onmf.learner import Progress
     from onmf.model.sets import Sets
@@ -46,8 +49,9 @@ if TYPE_CHECKING:
     from onmf.model.validation import DataError
     from onmf.persistence.checkpoint import Checkpoint
     from onmf.selection.consensus import Consensus, consensus
-    from onmf.selection.divergence import suggest_divergence
+    from onmf.selection.divergence import Suggestion, suggest_divergence
     from onmf.selection.rank import RankSelection, select_rank
+    from onmf.selection.runs import FitProgress
 else:
     # Imported when they are asked for: scikit-learn, which the estimators stand on, takes a second, and neither the
     # command line's help nor a divergence on its own needs it.
@@ -57,10 +61,13 @@ else:
         "Consensus": "onmf.selection.consensus",
         "DataError": "onmf.model.validation",
         "DomainWarning": "onmf.model.units",
+        "FitProgress": "onmf.selection.runs",
         "OnlineNMF": "onmf.estimators.online",
         "Progress": "onmf.learner",
         "RankSelection": "onmf.selection.rank",
+        "Recommendation": "onmf.insight.recommendation",
         "Sets": "onmf.model.sets",
+        "Suggestion": "onmf.selection.divergence",
         "consensus": "onmf.selection.consensus",
         "data": "onmf.data",
         "divergences": "onmf.divergences",

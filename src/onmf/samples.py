@@ -58,9 +58,22 @@ class KnownZeros:
 class Samples:
     """The values of X, the weights of its entries and of its samples, and what a sparse X leaves out.
 
-    ``matrix`` is an array or a CSR matrix. ``entry_weight`` is None or has one number per value; zero marks a missing
-    entry, where any admissible number may stand. ``sample_weight`` is None or has one number per row. ``absent`` says
-    what a sparse matrix does not store: zeros, missing entries, or both (``KnownZeros``).
+    Parameters
+    ----------
+    matrix : array or CSR matrix (n, F)
+        The values.
+    entry_weight : array or None
+        A weight for each value; zero marks a missing entry, where any admissible number may stand.
+    sample_weight : array (n,) or None
+        A weight for each row.
+    absent : {"zero", "missing"} or KnownZeros
+        What a sparse matrix does not store: zeros, missing entries, or both.
+
+    Examples
+    --------
+    >>> samples = onmf.methods.Samples(X, sample_weight=np.full(60, 2.0))
+    >>> samples.shape, samples.weight
+    ((60, 30), 120.0)
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Components in words: their leading features, and how often these occur together.
 
-With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of all that was fitted,
+With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of a sample's fit, on average,
 features are ranked by
 
 - *weight*: p_kf;
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from onmf._support.arrays import Array, dense
+from onmf._support.arrays import Array, Data, dense
 from onmf.data import Spec
 
 __all__ = [
@@ -58,7 +58,7 @@ def relevance(P: Array, usage: Array, blend: float = LAMBDA) -> Array:
     P : array (K, F)
         The share of each feature in each component.
     usage : array (K,)
-        Each component's share of all that is fitted.
+        Each component's share of a sample's fit, on average.
     blend : float, default 0.4
         1 gives the weight, 0 the lift.
 
@@ -118,7 +118,7 @@ def ranked(W: Array, usage: Array, by: str = "relevance") -> Array:
     W : array (K, F)
         The components.
     usage : array (K,)
-        Each component's share of all that is fitted.
+        Each component's share of a sample's fit, on average.
     by : {"relevance", "weight", "lift", "specificity"}
         What ranks the features.
 
@@ -240,7 +240,7 @@ class Coherence:
         self._meet = [np.zeros((len(topic), len(topic))) for topic in topics]
         self.documents = 0
 
-    def add(self, counts: Any) -> None:
+    def add(self, counts: Data) -> None:
         """Count documents, one per row of a sparse or dense matrix.
 
         Parameters
@@ -267,7 +267,7 @@ class Coherence:
         return np.array([_mutual_information(meet / self.documents) for meet in self._meet])
 
 
-def coherence(counts: Any, topics: Sequence[Sequence[int]]) -> Array:
+def coherence(counts: Data, topics: Sequence[Sequence[int]]) -> Array:
     """Return the coherence (K,) of topics, each a list of features by their numbers, in counts (documents, words).
 
     Parameters

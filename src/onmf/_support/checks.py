@@ -3,10 +3,11 @@
 import math
 import sys
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 MOST = 2**53  # for anything that is counted: beyond it, floats cannot tell neighbouring integers apart
 
 
@@ -25,14 +26,42 @@ def is_number(value: Any) -> bool:
 
 
 def require_at_least(low: float, **settings: Any) -> None:
-    """Raise an error unless these settings are finite numbers of at least ``low``."""
+    """Raise an error unless these settings are finite numbers of at least ``low``.
+
+    Parameters
+    ----------
+    low : float
+        The least number that is allowed.
+    **settings
+        Settings by their names.
+
+    Examples
+    --------
+    >>> onmf.methods.require_at_least(0, eta=-1)
+    Traceback (most recent call last):
+    ValueError: eta must be a finite number of at least 0, got -1.
+    """
     for name, value in settings.items():
         if not is_number(value) or not low <= value < math.inf:
             raise ValueError(f"{name} must be a finite number of at least {low:g}, got {value!r}.")
 
 
 def require_whole(low: int, **settings: Any) -> None:
-    """Raise an error unless these settings are whole numbers of at least ``low``."""
+    """Raise an error unless these settings are whole numbers of at least ``low``.
+
+    Parameters
+    ----------
+    low : int
+        The least number that is allowed.
+    **settings
+        Settings by their names.
+
+    Examples
+    --------
+    >>> onmf.methods.require_whole(1, tau=2.5)
+    Traceback (most recent call last):
+    ValueError: tau must be a whole number of at least 1, got 2.5.
+    """
     for name, value in settings.items():
         if not is_number(value) or not isinstance(value, Integral) or value < low:
             raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")

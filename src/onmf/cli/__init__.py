@@ -22,7 +22,7 @@ START = (
     "`onmf suggest data.csv` (which divergence suits the noise)\n\n"
     "`onmf fit data.csv -k 5 --out model` (learn five components)\n\n"
     "`onmf report model data.csv --out report.html` (see what they are, and how well they fit)\n\n"
-    "`onmf fit --help` explains a command, `onmf formats` the data that it reads."
+    "For one command, run `onmf COMMAND --help`; for the data it reads, `onmf formats`."
 )
 
 

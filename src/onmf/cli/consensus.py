@@ -11,7 +11,7 @@ import onmf
 from onmf.cli import command
 from onmf.cli.options import AsJson, Data, Jobs, Module, Resume, RunsCheckpoint, with_settings
 from onmf.cli.output import OutputTarget, require_drawable, require_writable, save_plot
-from onmf.cli.progress import fits_watched
+from onmf.cli.progress import fits_watched, mixed
 from onmf.cli.terminal import console, errors, print_json
 from onmf.data import open_source, path_of
 
@@ -57,7 +57,7 @@ def consensus(
         require_writable(checkpoint, path, option="--checkpoint")
     with fits_watched() as show:
         found = onmf.consensus(
-            open_source(data),
+            mixed(open_source(data), settings["random_state"]),
             settings.pop("n_components"),
             runs,
             threshold=threshold,

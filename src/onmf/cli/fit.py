@@ -20,9 +20,9 @@ from onmf.cli import command
 from onmf.cli.cluster import Dask, running_on
 from onmf.cli.options import CHECKPOINTS, AsJson, Data, Module, aligned_fixed_components, given_settings, with_settings
 from onmf.cli.output import OutputTarget, require_writable
-from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, opened, seconds_of, watched
+from onmf.cli.progress import LogEvery, LogJson, Metrics, announce, mixed, opened, seconds_of, watched
 from onmf.cli.terminal import errors, fail, print_json
-from onmf.cli.topics import is_text, leading_lines
+from onmf.cli.topics import leading_lines
 from onmf.data import Rows, Spec, open_source, path_of, prefetch, shuffle
 from onmf.data.jsonl import USUAL_FIELD
 from onmf.data.pipes import is_pipe
@@ -30,8 +30,6 @@ from onmf.model.settings import ONLINE
 
 if TYPE_CHECKING:
     from onmf.learner.learned import Learned
-
-TEXTS_SHUFFLED = 10_000  # some ten megabytes
 
 
 @command(
@@ -55,7 +53,7 @@ def fit(
             min=0,
             help="For data that come in order: draw each batch at random from a buffer of this many samples.",
             rich_help_panel="Data",
-            show_default="10000 of texts in files, else 0",
+            show_default="10000 of texts, CSV and JSON Lines in files, else 0",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -123,13 +121,16 @@ def fit(
     model = onmf.OnlineNMF(**settings) if previous is None else _continued(context, previous, settings, rewinds)
     _require_valid(model, previous, fixed_models)
     loss = model.divergence if isinstance(model.divergence, str) else onmf.divergences.get(model.divergence).name
-    announce(context, f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}.", log_every)
+    doing = f"Learning K = {counted(model.n_components, 'component')} under {loss} from {data}."
+    if sum(len(each.components_) for each in fixed_models) == model.n_components:
+        doing = f"Scaling {counted(model.n_components, 'fixed component')} under {loss} to {data}."
+    announce(context, doing, log_every)
     found = _learned_in(keep) if resume and keep is not None and keep.exists() else None
     begun = found and found.source
     grow = begun is None and previous is not None and dask is None and _grows(model, previous)
     begun = begun or (previous and previous.source_)
     like = begun or next((each.source_ for each in fixed_models), None)
-    order = shuffle_buffer, settings["shuffle"], settings["random_state"]
+    order = shuffle_buffer, model.shuffle, settings["random_state"]
     if dask is None:
         source = _opened(data, like, grow, *order)
     else:
@@ -145,7 +146,8 @@ def fit(
         where = "" if n is None else f", which has consumed {counted(n, 'line', ',')}; what comes now follows them"
         errors.print(f"Resuming from {keep.path}{where}.")
     elif previous is not None:
-        errors.print(f"Continuing {start}, which has learnt from {counted(previous.n_samples_seen_, 'sample')}.")
+        learnt = cast("Learned", previous._fitted).samples_in_words
+        errors.print(f"Continuing {start}, which has learnt from {learnt}.")
     last: deque[onmf.Progress] = deque(maxlen=1)
 
     def note(progress: onmf.Progress) -> None:
@@ -244,16 +246,15 @@ def _learned_in(checkpoint: onmf.Checkpoint) -> Any:
 def _opened(data: str, like: Spec | None, grow: bool, buffer: int | None, shuffled: bool, seed: int | None) -> Any:
     """Return the source, shuffled through a buffer if asked, and read ahead where reading takes time.
 
-    A model or run that is continued decides what the features are. Texts come by author, subject or date, and topics
-    learnt in that order are poor, so that texts are shuffled as far as a little memory goes.
+    A model or run that is continued decides what the features are.
     """
     source = opened(data, like, partial(open_source, grow=grow))
     field = None if like is not None or source.spec is None else source.spec.options.get("field")
     if field is not None and "field=" not in data and field != USUAL_FIELD:
         errors.print(f"The texts are those of the field {field!r}.")
     if buffer is None:
-        buffer = TEXTS_SHUFFLED if shuffled and source.rewinds and is_text(source.spec) else 0
-    if buffer and not source.any_order:
+        source = mixed(source, seed) if shuffled else source
+    elif buffer and not source.any_order:
         source = shuffle(source, buffer, seed or 0)
     # A thread that waits for a silent pipe could not be stopped.
     return source if isinstance(source, Rows) or not source.rewinds else prefetch(source)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 
 from onmf.cli import command
 from onmf.cli.options import AsJson, Model, Module
-from onmf.cli.terminal import console, print_json
+from onmf.cli.terminal import console, errors, print_json
+
+if TYPE_CHECKING:
+    from onmf.learner import Learned
 
 SHOWN_ANYWAY = ("n_components", "method")
 
@@ -18,11 +22,11 @@ SHOWN_ANYWAY = ("n_components", "method")
 def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     """Show what a model file holds: settings, sizes, data seen, losses, and which guarantee covers it."""
     # Not needed for --help, and read without the estimators: scikit-learn takes longer to import than all of this.
-    from onmf.insight.features import changed
+    from onmf.insight.features import changed, method_text
     from onmf.learner import guarantee
-    from onmf.persistence.model import USUAL, read
+    from onmf.persistence.model import USUAL
 
-    settings, learned = read(model)
+    settings, learned = _read(model)
     divergence, history, W = learned.divergence, learned.history.columns(), learned.state.W
     facts: dict[str, Any] = {
         "divergence": " ".join([divergence.name, *_pairs(divergence.parameters())]),
@@ -54,10 +58,28 @@ def info(model: Model, module: Module = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({_key(name): value for name, value in facts.items()})
         return
+    facts["method"] = method_text(settings["method"], learned.method)
     table = Table(title=str(model), show_header=False)
     for name, value in facts.items():
         table.add_row(name, (", ".join(_pairs(value)) or "defaults") if isinstance(value, dict) else _short(value))
     console.print(table)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Learned]:
+    """Return what a model file holds; where a checkpoint is lost or damaged, the one that --resume continues from."""
+    from onmf.persistence.checkpoint import Checkpoint
+    from onmf.persistence.file import ModelFileError, UnreadableFileError
+    from onmf.persistence.model import read
+
+    keep = Checkpoint(path)
+    try:
+        return read(path)
+    except ModelFileError as error:
+        if isinstance(error, UnreadableFileError) or not keep.previous.exists():
+            raise
+        found = keep.read()
+        errors.print(f"{error} Showing the previous one, {keep.previous}, from which --resume continues.")
+        return found
 
 
 def _lines_consumed(position: Any) -> dict[str, int]:

@@ -61,7 +61,8 @@ def inverse(
     """Write the fits HW of DATA in its own units, one row per sample.
 
     A fit lacks what the components cannot express: noise, scratches, outliers. Fits of pictures are pictures in the
-    size that the model learnt, under the names of their files.
+    size that the model learnt, under the names of their files. With --on-error skip, a bad sample is a row of NaN, or
+    has no picture.
     """
     from onmf.estimators.streaming import usual_size  # not needed for --help
 

@@ -41,7 +41,8 @@ SafeCsv: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--safe-csv",
-        help="In .csv and .tsv, put ' before names that begin with =, +, - or @, which a spreadsheet would compute.",
+        help="In .csv and .tsv, put ' before names that begin with =, +, - or @, which a spreadsheet would run as a "
+        "formula.",
     ),
 ]
 Jobs: TypeAlias = Annotated[int, typer.Option(min=1, help="Fits to run at the same time, in threads.")]

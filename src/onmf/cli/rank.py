@@ -20,7 +20,7 @@ from onmf.cli.options import (
     with_settings,
 )
 from onmf.cli.output import require_drawable, require_writable, save_plot
-from onmf.cli.progress import fits_watched
+from onmf.cli.progress import fits_watched, mixed
 from onmf.cli.terminal import console, fail, print_json
 from onmf.data import open_source, path_of
 
@@ -65,14 +65,14 @@ def rank(
 ) -> None:
     """Recommend how many components to learn: as many as help to predict held-out entries of DATA.
 
-    Reads DATA for every seed as often as --passes says, then four times per rank.
+    For every seed, reads DATA --passes times, then four times per rank.
     """
     tried, fixed = _ranks(ranks), settings.pop("fixed") or []
     require_drawable(plot, path_of(data))
     if checkpoint is not None:
         require_writable(checkpoint, path_of(data), option="--checkpoint")
     fixed_models = [onmf.load(each) for each in fixed]
-    source = open_source(data, next((each.source_ for each in fixed_models), None))
+    source = mixed(open_source(data, next((each.source_ for each in fixed_models), None)), settings["random_state"])
     settings["fixed"] = aligned_fixed_components(fixed_models, source)
     with fits_watched() as show:
         found = onmf.select_rank(

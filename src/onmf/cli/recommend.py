@@ -16,6 +16,7 @@ from onmf.cli import command
 from onmf.cli.options import DATA_HELP, AsJson, Model, Module, SafeCsv
 from onmf.cli.output import opened_for
 from onmf.cli.terminal import console, fail, print_json
+from onmf.cli.topics import is_text
 from onmf.data.tables import not_computed
 
 SIZE = 1024  # users at a time
@@ -45,12 +46,15 @@ def recommend(
 ) -> None:
     """Rank the items that suit each user best, with the rating to expect where the model knows it.
 
-    The model need not have seen these users. It finds items by name, and leaves out and counts ratings of items that it
-    does not have.
+    The model need not have seen these users. It finds items by name, skips ratings of unknown items and reports how
+    many.
     """
     if as_csv and as_json:
         fail("--csv and --json both print to standard output; give one of them.")
-    found = _lists(onmf.load(model), data, set(user or ()), n, not include_seen)
+    nmf = onmf.load(model)
+    if is_text(nmf.source_) or nmf.source_.scheme in ("audio", "images"):
+        fail(f"{model} was not learnt from ratings; learn a model from 'ratings.csv?user=NAME&item=NAME&value=NAME'.")
+    found = _lists(nmf, data, set(user or ()), n, not include_seen)
     if as_json:
         print_json({"users": [{"user": name, "items": [each._asdict() for each in items]} for name, items in found]})
         return

@@ -37,7 +37,7 @@ def report(
 ) -> None:
     """Write a web page about a model: the run, the components, warnings, and how it fits DATA.
 
-    The page works without a network and without onmf. Data that the model has not seen tell most.
+    The page works without a network and without onmf. Data that the model has not seen are the most informative.
     """
     from onmf.estimators.description import write_report  # not needed for --help
     from onmf.insight.report.page import require_libraries

@@ -37,15 +37,17 @@ def separate(
     model: Annotated[Path, typer.Argument(help="A model file that `onmf fit` learnt from sound.", show_default=False)],
     sound: Annotated[
         Path,
-        typer.Argument(help="The recording: .wav, .flac, .ogg, .mp3, .opus, .aiff. Window and hop are the model's."),
+        typer.Argument(
+            help="The recording: .wav, .flac, .ogg, .mp3, .opus, .aiff. Window and hop are taken from the model."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder for the parts.", show_default=False)],
     group: Annotated[
         list[str] | None,
         typer.Option(
-            help="Components to put in one file, counted from 0: --group 0,2 --group 1. The others go to a file called "
-            "rest. fixed separates the components of `onmf fit --fixed` from the others; a model file stands for those "
-            "that `onmf fit --fixed` took from it.",
+            help="Components to put in one file, counted from 0: --group 0,2 --group 1; the others go to a file called "
+            "rest. With fixed, the components of `onmf fit --fixed` go to one file and the others to another. A model "
+            "file stands for the components that `onmf fit --fixed` took from it.",
             metavar="GROUP",
             show_default=False,
         ),

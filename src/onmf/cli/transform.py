@@ -64,7 +64,8 @@ def transform(
 ) -> None:
     """Write the coefficients H of DATA, one row per sample: how much of each component it contains.
 
-    Entries are missing here if they were when the model was learnt, with --missing or --implicit.
+    Missing entries are treated as in learning (--missing, --implicit). With --on-error skip, a bad sample is a row of
+    NaN.
     """
     place, what = OutputTarget(out, as_json, safe_csv=safe_csv), "proportions" if as_proportions else "coefficients"
     if dask is not None:
@@ -111,6 +112,8 @@ def write_coefficients(
 
     source = opened_for(nmf, data, str(model))
     columns = tuple(nmf.get_feature_names_out())
+    if what == "proportions" and (words := getattr(source, "unknown", None)) is not None:
+        words.tells_blank = False  # the writer counts rows without proportions
     origin = origin_of(nmf, options_of(data).get("layer"), what)
     writer = RowWriter(data, source, what, columns, place, kind, nmf.on_error == "skip", origin=origin)
 

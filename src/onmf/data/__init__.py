@@ -8,7 +8,9 @@ import importlib
 import pkgutil
 
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError
-from onmf.data.registry import Scheme, Spec, open_source, path_of, register, schemes
+from onmf.data.registry import Spec, open_source, register
+from onmf.data.registry import path_of as path_of  # for the commands
+from onmf.data.registry import schemes as schemes
 
 # Sources and outputs register themselves when their module is imported, so a new file in this folder is all it takes.
 for _module in pkgutil.iter_modules(__path__):
@@ -23,19 +25,16 @@ __all__ = [
     "Numbered",
     "OnBad",
     "Rows",
-    "Scheme",
     "Sequential",
     "Source",
     "SourceError",
     "Spec",
     "open_source",
-    "path_of",
     "prefetch",
     "rebatch",
     "register",
     "repeat",
     "scale",
-    "schemes",
     "shuffle",
     "take",
     "texts",

@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 class SourceError(ValueError):
     """Raised for samples that cannot be read; the message names the file, the cause and, where there is one, the cure.
 
-    ``rows`` is how many samples are lost if the rest is read without them.
+    Parameters
+    ----------
+    message : str
+        The message.
+    rows : int
+        How many samples are lost if the rest is read without them.
+
+    Examples
+    --------
+    >>> onmf.data.open_source("nowhere.csv")
+    Traceback (most recent call last):
+    onmf.data.base.SourceError: nowhere.csv: no such file or folder.
     """
 
     def __init__(self, message: str = "", rows: int = 1) -> None:
@@ -39,7 +50,19 @@ OnBad = Callable[[SourceError], None]
 
 
 class Source(ABC):
-    """Samples that are read in batches; whether they are held in memory is up to the source."""
+    """Samples that are read in batches; whether they are held in memory is up to the source.
+
+    A source of your own sets ``n_features``, and writes ``batches``.
+
+    Examples
+    --------
+    >>> class Doubled(onmf.data.Source):
+    ...     n_features = 30
+    ...     def batches(self, size, rng=None, on_bad=None, first=0):
+    ...         yield np.arange(60), 2 * X
+    >>> OnlineNMF(3, shuffle=False).fit(Doubled()).n_samples_seen_
+    60
+    """
 
     n_features: int
     n_samples: int | None = None  # None: not known before the end
@@ -85,13 +108,26 @@ class Source(ABC):
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
     ) -> Numbered:
-        """Yield one pass: pairs (row numbers, batch) of ``size`` rows, dense or scipy sparse; the last may be shorter.
+        """Yield one pass: pairs (row numbers, batch), dense or scipy sparse; the last may be shorter.
 
-        Where ``size`` rows do not fit into ``memory``, all batches have as many as do.
-        ``rng`` shuffles the rows of a source with ``any_order``. Samples that cannot be read are left out once
-        ``on_bad`` has been told why, one by one or with the number of ``rows``; where rows have names, they come as NaN
-        instead, and their names are ``Unread`` and hold the reason. Without ``on_bad`` the error is raised. A source
-        that ``seeks`` leaves out the ``first`` rows of the pass, whole batches of them; others get no ``first``.
+        Where rows have names, those that cannot be read come as NaN, and their names are ``Unread`` and hold the
+        reason.
+
+        Parameters
+        ----------
+        size : int
+            Rows of a batch; where they do not fit into ``memory``, all batches have as many as do.
+        rng : numpy.random.Generator or None
+            Shuffles the rows of a source with ``any_order``.
+        on_bad : callable or None
+            Called with a ``SourceError`` for samples that cannot be read, which are then left out; None: it is raised.
+        first : int
+            Rows of the pass to leave out, whole batches of them; only a source that ``seeks`` is given any.
+
+        Yields
+        ------
+        array (size,), array or sparse matrix (size, n_features)
+            The numbers or names of the rows, and the rows.
         """
 
     def around(self, first: int, last: int) -> "tuple[Source, int] | None":
@@ -116,7 +152,18 @@ class Source(ABC):
 
 
 class Sequential(Source):
-    """Rows that come in one order, in blocks of any length."""
+    """Rows that come in one order, in blocks of any length.
+
+    Examples
+    --------
+    >>> class Halves(onmf.data.Sequential):
+    ...     n_features = 30
+    ...     def _numbered(self, size, on_bad, first):
+    ...         yield np.arange(30), X[:30]
+    ...         yield np.arange(30, 60), X[30:]
+    >>> [len(batch) for _, batch in Halves().batches(40)]
+    [40, 20]
+    """
 
     checked = True
     _begun = False

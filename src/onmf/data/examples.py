@@ -5,11 +5,17 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from onmf._support.arrays import Array, Counts
+
+if TYPE_CHECKING:
+    from anndata import AnnData
+    from scipy.sparse import csr_matrix
+
+__all__ = ["Cells", "NoisySamples", "Planted", "Texts", "cells", "docstrings", "with_outliers"]
 
 OFFSET, SIGMA = 1.0, 5.0  # the shifted half-normal distribution of W and H
 GAMMA_SHAPE = 1000.0
@@ -29,7 +35,23 @@ NOISE_OF = {
 
 @dataclass(frozen=True)
 class NoisySamples:
-    """Noisy samples V (n, F), and the same without noise."""
+    """Noisy samples, and the same without noise.
+
+    Attributes
+    ----------
+    V : array (n, F)
+        The noisy samples.
+    clean : array (n, F)
+        The samples without noise.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> planted = onmf.data.examples.Planted.draw(20, 3, "gamma", rng)
+    >>> found = planted.sample(100, rng)
+    >>> bool(abs(found.V - found.clean).mean() < 0.1 * found.clean.mean())
+    True
+    """
 
     V: Array
     clean: Array
@@ -39,14 +61,21 @@ class NoisySamples:
 class Planted:
     """A planted dictionary and an endless supply of noisy samples of it.
 
+    Attributes
+    ----------
+    W : array (K, F)
+        The dictionary.
+    noise : str
+        What is done to the samples.
+
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> sizes = {"n_features": 20, "n_components": 3}
-    >>> draw = onmf.data.examples.Planted.draw
-    >>> planted = draw(**sizes, noise="poisson", rng=rng)
+    >>> planted = onmf.data.examples.Planted.draw(20, 3, "poisson", rng)
     >>> planted.sample(100, rng).V.shape
     (100, 20)
+    >>> [len(batch) for batch in planted.stream(100, 40, rng)]
+    [40, 40, 20]
     """
 
     W: Array
@@ -58,8 +87,10 @@ class Planted:
 
         Parameters
         ----------
-        n_features, n_components : int
-            F and K.
+        n_features : int
+            F.
+        n_components : int
+            K.
         noise : {"gamma", "poisson", "gaussian", "outliers"}
             What is done to the samples.
         rng : numpy.random.Generator
@@ -167,8 +198,8 @@ class Cells:
 
     Attributes
     ----------
-    counts : Any
-        (cells, genes), CSR.
+    counts : csr_matrix
+        (cells, genes).
     programmes : array
         (programmes, genes): the share of each gene, rows that sum to one.
     usages : array
@@ -176,17 +207,25 @@ class Cells:
     markers : tuple[tuple[str, ...], ...]
         The genes that each programme raises.
     genes : tuple[str, ...]
+        The names of the genes.
     cells : tuple[str, ...]
+        The names of the cells.
+
+    Examples
+    --------
+    >>> cells = onmf.data.examples.cells(n=60, genes=30, programmes=3)
+    >>> cells.genes[:2], cells.anndata().shape
+    (('gene00', 'gene01'), (60, 30))
     """
 
-    counts: Any
+    counts: "csr_matrix"
     programmes: Array
     usages: Array
     markers: tuple[tuple[str, ...], ...]
     genes: tuple[str, ...]
     cells: tuple[str, ...]
 
-    def anndata(self) -> Any:
+    def anndata(self) -> "AnnData":
         """Return an AnnData object, with the true usages in ``obsm["usages"]``.
 
         Returns
@@ -200,7 +239,9 @@ class Cells:
         return AnnData(self.counts.copy(), obs=obs, var=var, obsm={"usages": self.usages})
 
 
-def cells(n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 500.0, seed: Any = 0) -> Cells:
+def cells(
+    n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 500.0, seed: int | np.random.Generator = 0
+) -> Cells:
     """Simulate Poisson counts, about ``depth`` per cell: the smaller, the more noise.
 
     All programmes express all genes, at levels that genes have in common; each raises a tenth of them about sevenfold,
@@ -248,9 +289,27 @@ def cells(n: int = 500, genes: int = 200, programmes: int = 5, depth: float = 50
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Counts (documents x words, csr), the words, and each document's label as an index into ``label_names``."""
+    """Documents as counts of words, with their labels.
 
-    counts: Any
+    Attributes
+    ----------
+    counts : csr_matrix
+        (documents, words).
+    words : list[str]
+        The words.
+    labels : array of int
+        (documents,): places in ``label_names``.
+    label_names : list[str]
+        The names of the labels.
+
+    Examples
+    --------
+    >>> found = onmf.data.examples.docstrings()
+    >>> found.counts.shape == (len(found.labels), len(found.words))
+    True
+    """
+
+    counts: "csr_matrix"
     words: list[str]
     labels: Counts
     label_names: list[str]

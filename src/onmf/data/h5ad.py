@@ -151,9 +151,13 @@ def h5ad(
         named = file["var"][file["var"].attrs["_index"]]
         genes = [str(name) for name in (named.asstr() if path.is_file() else named)[:]]
         if place not in file:
-            layers = ", ".join(file.get("layers", ())) or "none"
-            what = "X" if layer is None else f"layer {layer!r}"
-            raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
+            layers, what = ", ".join(file.get("layers", ())), "X" if layer is None else f"layer {layer!r}"
+            if layers:
+                raise SourceError(f"{path} has no {what}; its layers are {layers}: h5ad:{path}?layer=NAME.")
+            raise SourceError(
+                f"{path} has no {'X and no ' * (layer is None)}layers"
+                f"{'' if layer is None else '; leave out ?layer= to read X'}."
+            )
         where, X = f"{path} ({place})", file[place]
         kind = "dense" if hasattr(X, "chunks") else X.attrs.get("encoding-type")
         if kind not in KINDS:
@@ -297,6 +301,7 @@ class H5ad(Output, suffixes=[".h5ad"]):
                     if heading.origin.facts["rows"] == "coefficients":
                         self.shares = self._put("obsm", f"{PLACE}_shares", np.empty(0, heading.dtype), shape)
                     self._put("varm", KEY, loadings)
+                    self._put("varm", f"{KEY}_scores", None)  # which annotate writes; those of an older model are wrong
                     self._put("uns", KEY, heading.origin.facts)
         except BaseException:
             self._abandon()

@@ -95,9 +95,9 @@ class Batches(Sequential):
 
     where = "an iterator of batches"
 
-    def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, batches: Iterable[Data] | Callable[[], Iterable[Data]]) -> None:
         self.rewinds = callable(batches) or iter(batches) is not batches
-        self._again: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
+        self._again: Callable[[], Iterable[Data]] = batches if callable(batches) else lambda: batches
         self._unread: Iterator[Any] | None = iter(self._again())
         first = next(self._unread, None)
         if first is None:

@@ -132,7 +132,9 @@ def _text_field(path: Path) -> str:
         return long[0]
     named = shown(list(dict.fromkeys(name for each in objects for name in each)))
     if long[1] >= FEWEST_WORDS:
-        raise SourceError(f"{path}: several of its fields may be the text; choose one of {named} by field=.")
+        raise SourceError(
+            f"{path}: several of its fields may be the text; choose one of {named}, as in '{path}?field={long[0]}'."
+        )
     cure = "those of numbers by features=" if numbers else "the text by field="
     raise SourceError(f"{path}: none of its fields looks like a text; its fields are {named}: choose {cure}.")
 

@@ -80,10 +80,12 @@ class Ratings(Rows):
         # The last of each pair: unique finds the first one, from behind.
         _, last = np.unique((rows.astype(np.int64) * len(places) + columns)[::-1], return_index=True)
         kept = len(values) - 1 - last
-        for number, what in ((unknown, "of items that the model does not know"), (len(values) - len(kept), "repeated")):
-            if number:
-                told = counted(number, "rating"), is_or_are(number), what
-                log.warning("%s: %s %s %s, and left out.", by_user.where, *told)
+        if unknown:
+            told = counted(unknown, "rating"), is_or_are(unknown)
+            log.warning("%s: %s %s of items that the model does not know, and left out.", by_user.where, *told)
+        if earlier := len(values) - len(kept):
+            told = counted(earlier, "earlier rating"), is_or_are(earlier)
+            log.warning("%s: %s of the same user and item %s replaced by the last one.", by_user.where, *told)
         shape = len(users), len(places)
         super().__init__(scipy.sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape))
         self.where, self.index_name, self.feature_names = by_user.where, by_user.index_name, list(places)

@@ -42,13 +42,27 @@ _registry: "dict[str, Scheme]" = {}
 class Spec:
     """The way a source makes features of its data, which a model remembers so that other data are read alike.
 
-    It holds the scheme, those options that shape the features, and the names of the features;
-    ``open_source(text, like=spec)`` applies it, and with ``grows`` adds the features that only those data have. Options
-    are plain: texts, numbers, yes or no (``bool``), and lists of
-    texts or of numbers.
+    Parameters
+    ----------
+    scheme : str or None
+        The scheme; None: the data were not opened by a name.
+    options : Mapping[str, Any]
+        The options that shape the features: texts, numbers, ``bool``, and lists of texts or of numbers.
+    names : tuple[str, ...] or None
+        The names of the features.
+    grows : bool
+        Whether ``open_source(text, like=spec)`` adds features that only those data have.
+
+    Examples
+    --------
+    >>> spec = onmf.data.texts(["the cat", "a dog"], min_df=1).spec
+    >>> spec.scheme, spec.names
+    ('text', ('cat', 'dog', 'the'))
+    >>> onmf.data.texts(["dog and dog"], like=spec).n_features
+    3
     """
 
-    scheme: str | None = None  # None: not opened by a name
+    scheme: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
     grows: bool = False
@@ -152,13 +166,9 @@ def register(
     """Make the decorated function the opener of ``name:PATH``, and of files that end in one of ``suffixes``.
 
     Its first argument is the path. The others are options, annotated as ``int``, ``float``, ``str``, ``bool`` (yes or
-    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. Those that shape the features
-    are named in ``feature_options``: a model remembers them, and data for it are opened with the same. Where they alone
-    decide how many features there are, ``count_features`` computes it, or raises an error for values that no data have.
-    What cannot be written as an option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a
-    keyword ``like`` is given, or None. Besides a file, the path may be what ``takes`` says: "folders", "patterns" (as
-    in ``faces/*.png``), "standard input" (``-``, FIFOs). ``needs`` is an optional library, ``extra`` the extra of onmf
-    that installs it. ``holds`` recognises a file or folder that needs no scheme, whatever its suffix.
+    no) or ``list[str]`` (between commas), or a dataclass whose fields are such options. What cannot be written as an
+    option, such as a vocabulary, is found in the model's ``Spec``, which an opener with a keyword ``like`` is given, or
+    None.
 
     Parameters
     ----------
@@ -166,8 +176,19 @@ def register(
         The scheme.
     suffixes : collection of str
         Ends of file names that need no scheme.
-    takes, needs, extra, feature_options, count_features, holds
-        As above.
+    takes : collection of {"folders", "patterns", "standard input"}
+        What the path may be besides a file; patterns are as in ``faces/*.png``, standard input is ``-`` or a FIFO.
+    needs : str or None
+        An optional library.
+    extra : str or None
+        The extra of onmf that installs it.
+    feature_options : collection of str
+        Options that shape the features: a model remembers them, and data for it are opened with the same.
+    count_features : callable or None
+        Computes the number of features where those options alone decide it, or raises an error for values that no data
+        have.
+    holds : callable or None
+        Recognises a file or folder that needs no scheme, whatever its suffix.
 
     Returns
     -------
@@ -241,19 +262,17 @@ def options_of(text: str) -> dict[str, str]:
 def open_source(text: str | Path, like: Spec | None = None, grow: bool = False) -> Source:
     """Return the source that a text names, as ``onmf fit`` takes it.
 
-    ``like``, the ``source_`` of a model, makes the features those of the model: with the same vocabulary, window,
-    size, columns, ... An option that is given and contradicts it raises an error. With ``grow``, new words or columns
-    come after the model's features, for ``fit(..., resume_from=model)`` to add. Every scheme takes ``memory=500MB``,
-    which reading a batch may take, and ``links=follow``.
+    Every scheme takes ``memory=500MB``, which reading a batch may take, and ``links=follow``.
 
     Parameters
     ----------
     text : str or Path
         ``PATH``, ``SCHEME:PATH`` or ``SCHEME:PATH?OPTION=VALUE&OPTION=VALUE``.
     like : Spec or None
-        The ``source_`` of a model.
+        The ``source_`` of a model, with whose vocabulary, window, size, columns, ... features are made. An option that
+        is given and contradicts it raises an error.
     grow : bool
-        Whether features that the model does not have are added after its own.
+        Whether new words or columns come after the model's features, for ``fit(..., resume_from=model)`` to add.
 
     Returns
     -------

@@ -29,6 +29,7 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # a cell that begins so is co
 OPEN_QUOTE = "has a quoted text that continues in the next line; write the table without line breaks in its texts"
 LENGTHS_DIFFER = "a line is shorter or longer than the others, or continues in the next"
 UNNAMED = ("", "Unnamed: 0")  # how pandas writes an index without a name, and how it reads and writes it again
+SEVERAL_WORDS, LONGEST_SHOWN = 3, 40  # words that make a field a text, and its characters in a message
 MISSING = ("", "na", "n/a", "#n/a", "null", "none", "-", "?", ".")  # how a missing number may be written, besides nan
 
 
@@ -194,7 +195,10 @@ class Table(LineRows):
                 cure = f"keep only columns of numbers, separated by {self.delimiter!r}, or choose them by columns="
                 if number == 0 and not self.has_header:
                     cure += ", or write ?header=yes if this line names the columns"
-                if name is not None:
+                if len(field.split()) >= SEVERAL_WORDS:
+                    cure = "this looks like a column of texts, which onmf reads from .jsonl or .txt"
+                    field = field if len(field) <= LONGEST_SHOWN else f"{field[:LONGEST_SHOWN]}..."
+                elif name is not None:
                     cure = f"?index={name} takes this column for the names of the rows, ?drop={name} leaves it out"
                 return f"{field!r} is not a number {at}; {cure}"
             if column == self.weight and (not field or bad_weights(float(field))):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import scipy
 
 from onmf._support.skipping import Unread
+from onmf._support.wording import plural
 from onmf.data.base import Numbered, OnBad, Sequential, Source, SourceError, reading, require_room
 from onmf.data.budget import MEMORY, PARSED, allowed, characters
 from onmf.data.columns import shown
@@ -119,7 +120,7 @@ class UnknownWords:
     def __init__(self, where: str | Path, words_of: Callable[[str], list[str]], known: Collection[str]) -> None:
         self.where, self.words_of, self.known = where, words_of, frozenset(known)
         self.texts = self.blank = self.words = self.unknown = 0
-        self.told = False
+        self.told, self.tells_blank = False, True
 
     def __call__(self, text: str) -> list[str]:
         """Return the words of a text."""
@@ -133,9 +134,13 @@ class UnknownWords:
     def tell(self) -> None:
         """Say what share of the words is unknown, and how many texts have no others."""
         share = self.unknown / max(self.words, 1)
-        if not self.told and (self.blank or share >= LEAST_TOLD):
-            blank = f"; {self.blank} of {self.texts} texts have no word that it knows" if self.blank else ""
-            log.warning("%s: %.0f %% of the words are unknown to the model%s.", self.where, 100 * share, blank)
+        blank = self.blank if self.tells_blank else 0
+        if not self.told and (blank or share >= LEAST_TOLD):
+            none = (
+                f"; {blank:,} of {self.texts:,} texts {'has' if blank == 1 else 'have'} none of these" if blank else ""
+            )
+            what = "%s: %.0f %% of the words are outside the model's %s%s."
+            log.warning(what, self.where, 100 * share, f"{len(self.known):,} {plural(len(self.known), 'word')}", none)
         self.told = self.told or self.texts > 0
 
 
@@ -294,6 +299,8 @@ def _whole_file(path: Path) -> str:
 class Documents(Sequential):
     """Sparse counts of words, one row per text; a text without any, such as a blank line, is a row of zeros."""
 
+    says_hashed = False  # with the first texts that can be read: what else is wrong comes before
+
     def __init__(self, corpus: Corpus, words: WordFeatures, told: bool = False) -> None:
         self.where, self.corpus, self.index_name = corpus.where, corpus, corpus.index_name
         self.rewinds, self.pipe, self.bad = corpus.rewinds, corpus.pipe, corpus.bad
@@ -316,6 +323,8 @@ class Documents(Sequential):
     def _numbered(self, size: int, on_bad: OnBad | None, first: int) -> Numbered:
         try:
             for rows, texts in self.corpus.texts(size, on_bad):
+                if self.says_hashed:
+                    _say_hashed(self.rewinds)
                 X = scipy.sparse.csr_matrix(self.vectoriser.transform(texts))
                 if isinstance(rows[0], Unread):  # which comes alone
                     X = scipy.sparse.csr_matrix(([np.nan], ([0], [0])), shape=X.shape)
@@ -430,9 +439,8 @@ def _counted_source(corpus: Corpus, options: TextOptions, like: Spec | None) -> 
     elif tfidf or not (min_df is None and max_df is None):
         cure = "leave out hashed=" if rewinds else "learn one from a file first"
         raise SourceError(f"{where}: min_df, max_df and tfidf need a vocabulary; {cure}.")
-    elif like is None:
-        _say_hashed(rewinds)
     source = Documents(corpus, counted, told=like is not None)
+    source.says_hashed = like is None and counted.vocabulary is None
     source.n_samples = source.n_samples or n_samples
     hashed = counted.hashed if counted.vocabulary is None else None
     settled: dict[str, Any] = {"words": words, "min_df": min_df, "hashed": hashed, "idf": counted.idf}

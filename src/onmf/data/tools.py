@@ -75,23 +75,57 @@ def shuffle(source: Source, buffer: int = 10_000, seed: int = 0) -> Source:
 
     def batches(size: int, rng: np.random.Generator | None, on_bad: OnBad | None, first: int) -> Numbered:
         rng, most = np.random.default_rng(seed) if rng is None else rng, source.fitting(buffer)
-        rows: npt.NDArray[Any] = np.empty(0, dtype=np.int64)
-        waiting: Any = None
-        for number, batch in read_from(source, size, None, on_bad, 0):
-            rows = np.concatenate([rows, number])
-            waiting = batch if waiting is None else stacked([waiting, batch])
-            while len(rows) >= most + size:
-                order = rng.permutation(len(rows))
-                chosen, left = order[:size], np.sort(order[size:])
-                yield rows[chosen], waiting[chosen]
-                rows, waiting = rows[left], waiting[left]
-        order = rng.permutation(len(rows))
+        pool, fresh = _Pool(), list[tuple[Any, Any]]()
+        for block in read_from(source, size, None, on_bad, 0):
+            fresh.append(block)
+            if len(pool) + sum(len(rows) for rows, _ in fresh) >= most + size:
+                pool.add(fresh)
+                fresh = []
+            while len(pool) >= most + size:
+                yield pool.drawn(rng.permutation(len(pool)), size)
+        pool.add(fresh)
+        order = rng.permutation(len(pool))
         for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            yield rows[chosen], waiting[chosen]
+            chosen = pool.order[order[start : start + size]]
+            yield pool.rows[chosen], pool.X[chosen]
 
     again = partial(shuffle, buffer=buffer, seed=seed)
     return Derived(source, batches, again, any_order=True, batch_size=None, seeks=False, pipe=None)
+
+
+class _Pool:
+    """Rows that wait in a buffer; new dense rows take the places of drawn ones, so that the others are not moved."""
+
+    rows: npt.NDArray[Any]
+    X: Any
+
+    def __init__(self) -> None:
+        self.order = self.free = np.empty(0, dtype=np.int64)  # places of the rows that wait, and of drawn ones
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def add(self, blocks: list[tuple[Any, Any]]) -> None:
+        """Let these rows wait, too."""
+        if not blocks:
+            return
+        rows, X = (stacked(list(part)) for part in zip(*blocks, strict=True))
+        if isinstance(X, np.ndarray) and 0 < len(X) <= len(self.free) and X.dtype == self.X.dtype:
+            places, self.free = np.split(self.free, [len(rows)])
+            self.rows[places], self.X[places] = rows, X
+            self.order = np.concatenate([self.order, places])
+            return
+        if len(self):
+            rows, X = np.concatenate([self.rows[self.order], rows]), stacked([self.X[self.order], X])
+        elif len(blocks) == 1 and isinstance(X, np.ndarray):
+            rows, X = rows.copy(), X.copy()  # the source's own must not be written to
+        self.rows, self.X, self.order, self.free = rows, X, np.arange(len(rows)), self.free[:0]
+
+    def drawn(self, order: npt.NDArray[Any], size: int) -> tuple[npt.NDArray[Any], Any]:
+        """Return the first rows of a permutation, which do not wait any more."""
+        chosen = self.order[order[:size]]
+        self.order, self.free = self.order[np.sort(order[size:])], np.concatenate([self.free, chosen])
+        return self.rows[chosen], self.X[chosen]
 
 
 def with_features(source: Source, names: Sequence[str], fill: float = 0.0) -> Source:

@@ -41,7 +41,15 @@ Reader = Callable[..., Raw]
 
 
 class Partitions(ABC):
-    """Samples in pieces that lie, or are to be read, wherever Dask likes; nothing is read before it is needed."""
+    """Samples in pieces that lie, or are to be read, wherever Dask likes; nothing is read before it is needed.
+
+    Examples
+    --------
+    >>> np.save("x.npy", X)
+    >>> data = onmf.distributed.partitioned("x.npy", rows=20)
+    >>> len(data), data.n_samples
+    (3, 60)
+    """
 
     n_features: int
     feature_names: list[str] | None = None
@@ -192,19 +200,17 @@ class Files(Partitions):
 def partitioned(data: Source | str | Path, rows: int | None = None, like: Spec | None = None) -> Partitions:
     """Return data in files as partitions that Dask's workers read themselves, for ``OnlineNMF.fit`` and ``transform``.
 
-    ``data`` is a text or path for ``onmf.data.open_source``, such a source, or a folder or pattern of such files. Where
-    a source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a range
-    of about ``rows`` of it, by default a 64th of all but no more than 32 MB; elsewhere it is a file. ``like`` has the
-    meaning that it has in ``open_source``. All workers must see the files under the same names.
+    Where a source can be read from any row on (Parquet, Feather, Zarr, HDF5, .npy, .h5ad, pictures), a partition is a
+    range of rows; elsewhere it is a file. All workers must see the files under the same names.
 
     Parameters
     ----------
     data : str, Path or Source
-        The files.
+        A text or path for ``onmf.data.open_source``, such a source, or a folder or pattern of such files.
     rows : int or None
-        Rows of a partition.
+        Rows of a partition, about; None: a 64th of all, but no more than 32 MB.
     like : Spec or None
-        The ``source_`` of a model.
+        The ``source_`` of a model, as in ``open_source``.
 
     Returns
     -------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from onmf._support import threads
 from onmf._support.arrays import Array, Data, is_dask, is_tensor
-from onmf._support.checks import generators, require_at_least, require_seed, require_whole
+from onmf._support.checks import RandomState, generators, require_at_least, require_seed, require_whole
 from onmf.data import Source, Spec, texts
 from onmf.data.columns import Features
 from onmf.data.in_memory import are_texts, as_stream, is_stream
@@ -38,6 +38,9 @@ from onmf.model.units import checked_clip
 from onmf.model.validation import require_finite_values, require_valid_entries
 from onmf.samples import as_samples, checked_missing, given_rows, weighted
 from onmf.topics import Representatives, leading_features, ranked, suited_ranking
+
+if TYPE_CHECKING:
+    from anndata import AnnData
 
 PRECISIONS = (np.dtype(np.float64), np.dtype(np.float32))
 
@@ -70,9 +73,9 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     n_components: int = 40
     _: KW_ONLY
     divergence: Divergence | str | float = "kl"
-    init: Any = "kmeans++"
+    init: str | ArrayLike | NMF = "kmeans++"
     n_init: int = 1
-    fixed: Any = None
+    fixed: ArrayLike | None = None
     coefficients: str = "nonnegative"
     clip: tuple[float, float] | None = None
     missing: str | None = None
@@ -84,7 +87,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
     sets: Sets | None = None
     transform_tol: float = 1e-4
     transform_max_iter: int = 5000
-    random_state: Any = None
+    random_state: RandomState = None
     callbacks: Collection[Callable[[Progress], Any]] | None = None
     verbose: int = 0
 
@@ -218,8 +221,16 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         Parameters
         ----------
-        X, y, layer, weights, **fit_params
-            As in ``fit``.
+        X : Data
+            Samples, one per row.
+        y : None
+            Ignored; scikit-learn passes it.
+        layer : str or None
+            The layer of an AnnData object that is read instead of its ``X``.
+        weights : array of the shape of X, or None
+            The weight of each entry.
+        **fit_params
+            Other arguments of ``fit``.
 
         Returns
         -------
@@ -378,10 +389,14 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
         Parameters
         ----------
-        X, sample_weight, weights
-            As in ``loss``.
+        X : Data
+            Samples with the features of the model.
         y : None
             Ignored; scikit-learn passes it.
+        sample_weight : array (n,) or None
+            How often each sample counts.
+        weights : array of the shape of X, or None
+            The weight of each entry.
 
         Returns
         -------
@@ -467,7 +482,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         ----------
         n : int, default 10
             How many features of each component.
-        by : {"relevance", "weight", "lift", "specificity"} or None
+        by : {None, "relevance", "weight", "lift", "specificity"}
             What ranks them. None: lift for texts with their stop words, specificity for the genes of cells, relevance
             for other features.
 
@@ -559,7 +574,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         """
         return description.for_pyldavis(self, *self._validated(X, reset=False))
 
-    def annotate(self, adata: Any, key: str = "onmf", layer: str | None = None) -> Any:
+    def annotate(self, adata: AnnData, key: str = "onmf", layer: str | None = None) -> AnnData:
         """Write coefficients, components and settings into an AnnData object, in place, and return it.
 
         The coefficients of the cells go to ``obsm[f"X_{key}"]`` (cells, K), their shares of each cell's fit to
@@ -725,7 +740,7 @@ class NMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     # scikit-learn's conventions
 
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> Any:
         """Return the names of the columns of H: component_0, component_1, ...
 
         Parameters

@@ -105,12 +105,21 @@ class BatchNMF(NMF):
         "nan": entries that are NaN are missing, and everything is learnt from the others; None: they raise an error.
     implicit : {"zero", "missing"}, default "zero"
         Entries that a sparse X does not store: zeros, or missing, as in ratings.
-    l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
-        Penalties on ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, as in ``OnlineNMF``.
+    l1_coefficients : float, default 0
+        Penalty on ||h||_1, which makes coefficients sparse. The units of penalties are those of ``OnlineNMF``.
+    l2_coefficients : float, default 0
+        Penalty on ||h||^2 / 2, which keeps coefficients small.
+    l1_dictionary : float, default 0
+        Penalty on ||W||_1, which makes components sparse. It needs one on the coefficients.
+    l2_dictionary : float, default 0
+        Penalty on ||W||_F^2 / 2, which keeps weights small. It needs one on the coefficients.
     sets : Sets or None, default None
         The constants of the sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
-    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
-        When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``.
+    transform_tol : float, default 1e-4
+        In ``transform``, ``loss``, ``score`` and ``stationarity``, the coefficients of a sample have converged once no
+        more than this share of d(x || 2x) is left to gain.
+    transform_max_iter : int, default 5000
+        Iterations of them at most.
     random_state : int, RandomState, Generator or None, default None
         Seeds the initial dictionary.
     callbacks : list of callables or None
@@ -128,8 +137,10 @@ class BatchNMF(NMF):
         The divergence in the data's units, with all its parameters.
     scale_ : float
         The internal unit: the mean of the data.
-    n_components_, n_iter_ : int
-        K, and the iterations made.
+    n_components_ : int
+        K.
+    n_iter_ : int
+        The iterations made.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples, at the last iteration's coefficients, as in scikit-learn.
     converged_ : bool
@@ -138,8 +149,10 @@ class BatchNMF(NMF):
         Each component's share of all that is fitted: the mean of the samples' ``proportions`` at ``coefficients_``.
     history_ : dict of arrays "samples", "seconds", "loss"
         At the start and after every iteration: samples read so far, seconds, and the mean loss of a sample.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        F, the number of features.
+    feature_names_in_ : array (F,) of str
+        The names of the features, where they have some.
 
     Examples
     --------
@@ -232,7 +245,7 @@ class BatchNMF(NMF):
                     )
                     self._factorise(X, updates, fitted, tol, started)
                 if raised:
-                    warn_raised(divergence, raised)
+                    warn_raised(divergence, raised, 0 if X.masked else X.shape[0] * X.shape[1])
                 self._warn_unless_converged(tol, updates.patience)
                 if X.masked and (found := Coverage.of(X).findings(features.names)):
                     warnings.warn(" ".join(found.values()), UserWarning, stacklevel=2)

@@ -77,6 +77,7 @@ def annotate(model: NMF, adata: Any, key: str, layer: str | None) -> Any:
     H = np.asarray(model.transform(adata, layer=layer))
     adata.obsm[f"X_{key}"], adata.obsm[f"X_{key}_shares"] = H, origin.shares(H)
     loadings = origin.by_gene(adata.var_names.astype(str).tolist())
+    adata.varm.pop(f"{key}_scores", None)  # those of an older model
     if loadings is not None and not adata.isbacked:
         X = native(adata.X if layer is None else adata.layers[layer])
         other = np.isnan(loadings).all(axis=1)

@@ -166,7 +166,7 @@ class Inference:
             raised += count
             unsolved += int(np.count_nonzero(~found.converged))
             yield rows, found.H, problem
-        self.warn(raised, unsolved, X.shape[0])
+        self.warn(raised, unsolved, X.shape[0], 0 if X.masked else X.shape[0] * X.shape[1])
 
     def _solved_on_device(self, device: str, X: Any) -> Iterator[Any]:
         from onmf.device.problem import DeviceSolver  # an optional dependency
@@ -187,7 +187,8 @@ class Inference:
                 self._require_usable(block.H.cpu().numpy(), given, block.rows)
             raised, unsolved = raised + block.raised, unsolved + block.unsolved
             yield block
-        self.warn(raised, unsolved, X.shape[0])
+        known = not (isinstance(X, Samples) and X.masked)
+        self.warn(raised, unsolved, X.shape[0], X.shape[0] * X.shape[1] if known else 0)
 
     def _require_usable(self, H: Array, given: Any, numbers: Any) -> None:
         """Raise an error for coefficients that are infinite, or cut off by a bound that the user has not chosen."""
@@ -195,13 +196,13 @@ class Inference:
         if self.sets is None and not self.fitted.shares:
             require_below_bound(H, self.box.high, given, self.fitted.units.scale, numbers)
 
-    def warn(self, raised: int, unsolved: int, n: int) -> None:
+    def warn(self, raised: int, unsolved: int, n: int, entries: int) -> None:
         """Warn of entries that were raised, and of coefficients that are not precise, of n samples."""
         if self.told is not None:
-            self.told[:] += raised, unsolved, n
+            self.told[:] += raised, unsolved, n, entries
             return
         if raised and not self.fitted.raised:
-            warn_raised(self.fitted.divergence, raised)
+            warn_raised(self.fitted.divergence, raised, entries)
         if unsolved:
             warn_unsolved(unsolved, n, self.tol, self.max_iter)
 

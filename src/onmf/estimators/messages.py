@@ -9,7 +9,7 @@ from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
-from onmf._support.wording import plural
+from onmf._support.wording import is_or_are, plural
 from onmf.divergences import Divergence
 from onmf.learner import Progress
 from onmf.model.penalty import NO_PENALTIES
@@ -46,11 +46,17 @@ def warn_of_too_many(K: int, F: int, settings: Mapping[str, Any]) -> None:
         )
 
 
-def warn_raised(divergence: Divergence, count: int) -> None:
-    """Warn, once per fit, that entries were raised into the domain; the count is that of all batches, once each."""
+def warn_raised(divergence: Divergence, count: int, entries: int) -> None:
+    """Warn, once per fit, that entries were raised into the domain; the counts are those of all batches, once each.
+
+    ``entries`` are all of the data, or 0 where some are missing.
+    """
+    share = count / entries if entries else 0.0
+    of_all = (f" ({100 * share:.3g} %)" if share >= 0.001 else " (< 0.1 %)") if entries else ""
     warnings.warn(
-        f"{count} entries are zero, outside the domain of {divergence.name}, or next to it: they are raised to "
-        f"{FLOOR:g} of the mean of their sample, or of the data if that is larger. This warning is shown once per fit.",
+        f"{count} {'entry' if count == 1 else 'entries'}{of_all} {is_or_are(count)} zero or nearly zero, where "
+        f"{divergence.name!r} is not defined, and {is_or_are(count)} raised to {FLOOR:g} of the mean of the sample, "
+        "or of the data if that is larger. This warning is shown once per fit.",
         DomainWarning,
         stacklevel=5,
     )

@@ -78,7 +78,8 @@ class OnlineNMF(NMF):
         zero, em below 3 %; ``method_`` says which. "surrogate": an averaged quadratic model per feature, Newton's
         coefficients: few samples to a good W. "sparse_surrogate": the same at the non-zeros, for kl, hellinger and
         alpha > 0. "em": accumulated multiplicative statistics for the same, O(nnz K). "paper": Algorithms 1 to 3,
-        stochastic projected subgradient steps, with a theorem. The others have it with "auto:certified=20000".
+        stochastic projected subgradient steps, with a theorem. surrogate and em have one with ``certified``, as in
+        "auto:certified=20000"; sparse_surrogate has none.
     batch_size : int or None, default None
         Samples read at a time by ``fit``; None means max(5 K, 200), or more once the method's chunks are larger; on a
         device max(5 K, 1024), later up to three times the samples seen. The first batch sets the scale and the start.
@@ -108,11 +109,15 @@ class OnlineNMF(NMF):
         "simplex": they sum to one in every sample, as the abundances of unmixing do. W is then in the data's units,
         with no upper bound, and X * c gives W * c with the same H. By methods surrogate and paper; "auto" takes the
         first.
-    l1_coefficients, l2_coefficients, l1_dictionary, l2_dictionary : float, default 0
-        Penalties on ||h||_1, ||h||^2 / 2, ||W||_1 and ||W||_F^2 / 2 on top of the mean loss, with W <= 1. They are in
-        internal units (X divided by the mean of the first batch), so that X times a constant gives the same W. l1 makes
-        sparse, l2 small; a penalty on the dictionary needs one on the coefficients. The theorem needs
-        l2_coefficients.
+    l1_coefficients : float, default 0
+        Penalty on ||h||_1, which makes coefficients sparse. Penalties are added to the mean loss, with W <= 1, in
+        internal units (X divided by the mean of the first batch): X times a constant gives the same W.
+    l2_coefficients : float, default 0
+        Penalty on ||h||^2 / 2, which keeps coefficients small. The theorem needs one above 0.
+    l1_dictionary : float, default 0
+        Penalty on ||W||_1, which makes components sparse. It needs one on the coefficients, or the simplex.
+    l2_dictionary : float, default 0
+        Penalty on ||W||_F^2 / 2, which keeps weights small. It needs one on the coefficients, or the simplex.
     sets : Sets or None, default None
         The constants of the paper's sets C and H, in internal units; None: Sets(eps=1e-8, eps_prime=1e-8, U=1e8).
     reservoir : int, default 0
@@ -125,9 +130,11 @@ class OnlineNMF(NMF):
         columns that are gone count as zeros or, with ``missing="nan"``, as missing.
     max_features : int, default 20000
         The most that a model grows to. Under ``forgetting``, features that next to nothing is left of make room.
-    transform_tol, transform_max_iter : float and int, default 1e-4 and 5000
-        When coefficients count as found in ``transform``, ``loss``, ``score`` and ``stationarity``: see
-        ``onmf.coefficients.base``.
+    transform_tol : float, default 1e-4
+        In ``transform``, ``loss``, ``score`` and ``stationarity``, the coefficients of a sample have converged once no
+        more than this share of d(x || 2x) is left to gain.
+    transform_max_iter : int, default 5000
+        Iterations of them at most.
     on_error : {"raise", "skip"}, default "raise"
         "skip" leaves out, counts in ``n_skipped_`` and logs what cannot be learnt from: ``fit`` each bad row (NaN,
         infinite, negative or unreadable) and batches of too large numbers, ``partial_fit`` the batch that it was given.
@@ -162,20 +169,30 @@ class OnlineNMF(NMF):
     delta_ : float
         Huber's delta. If none was given, the fast methods let it follow the residuals: 1.345 times their running
         median absolute value.
-    n_components_, n_samples_seen_, n_steps_, n_iter_ : int
-        K, samples learnt from, dictionary updates, passes.
+    n_components_ : int
+        K.
+    n_samples_seen_ : int
+        Samples learnt from.
+    n_steps_ : int
+        Updates of the dictionary.
+    n_iter_ : int
+        Passes.
     usage_ : array (K,)
         Each component's share of all that was fitted: the mean of the samples' ``proportions`` while learning.
-    n_skipped_, skipped_ : int and list of str
-        Samples and batches left out under ``on_error="skip"``, and the reasons of the last hundred.
-    drift_, n_changes_ : float and int
-        From 0, new samples are fitted as earlier ones were, to 1, the stream has changed: in the last batch; and how
-        often it has.
+    n_skipped_ : int
+        Samples and batches left out under ``on_error="skip"``.
+    skipped_ : list of str
+        The reasons for the last hundred of them.
+    drift_ : float
+        In the last batch: from 0, new samples are fitted as earlier ones were, to 1, the stream has changed.
+    n_changes_ : int
+        How often the stream has changed.
     n_lines_consumed_ : int
         After ``fit`` of a pipe: the lines (of arrays, the rows) from the first one on that a producer need not send
         again; blank and skipped ones count, the one that names the columns does not.
     guarantee_ : str
-        What a theorem (theory.md) promises for this model, or which of its assumptions this run does not meet.
+        What [the theorem](../explanation/guarantees.md) promises for this model, or which of its assumptions this run
+        does not meet.
     reconstruction_err_ : float
         sqrt(2 sum of d(x || hW)) over the samples of the last pass, as in scikit-learn, estimated from the losses that
         they had just before they were learnt from. ``loss(X)`` gives the precise one.
@@ -184,8 +201,10 @@ class OnlineNMF(NMF):
         learnt from. A long run keeps every second, fourth, ... entry of the past, some thousands in all.
     source_ : onmf.data.Spec
         How the features were made, for ``open_source(text, like=model.source_)``: other data are then read alike.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    n_features_in_ : int
+        F, the number of features.
+    feature_names_in_ : array (F,) of str
+        The names of the features, where they have some.
 
     Examples
     --------
@@ -349,7 +368,7 @@ class OnlineNMF(NMF):
             begun = _resumed(recipe, begun, same_data, source, features, forget)
         elif self.n_components > features.number:
             warn_of_too_many(self.n_components, features.number, vars(self))
-        before, learned, raised = self._learned, begun, 0
+        before, learned, raised, samples = self._learned, begun, 0, 0
         if same_data:
             self._learned = begun or before
         listeners = self._listeners()
@@ -361,13 +380,14 @@ class OnlineNMF(NMF):
                         keeper.learned = learned
                     ended = False
                     if progress is not None:
-                        raised += progress.raised if learned.passes == 1 else 0
+                        if learned.passes == 1:
+                            raised, samples = raised + progress.raised, samples + progress.new
                         ended = self._notify(progress, listeners)
                     if keeper is not None:
                         keeper.write_if_due()
                     if ended:
                         break
-            _warn_if_raised(learned, begun, raised)
+            _warn_if_raised(learned, begun, raised, samples)
             if learned is not None and (advice := learned.advice()):
                 warnings.warn(advice, ConvergenceWarning, stacklevel=2)
             if learned is not None and learned.coverage and (found := learned.coverage.findings(features.names)):
@@ -432,13 +452,13 @@ class OnlineNMF(NMF):
         if begun is not None:
             require_same_features(features, begun.features)
             begun = replace(begun, position=None)
-        unlearned, raised = self._unlearned if begun is None else Skipped(), 0
+        unlearned, raised, samples = self._unlearned if begun is None else Skipped(), 0, 0
         for learned, progress in self._run(recipe, data, reading, features, begun):
             self._learned = replace(learned, position=None, skipped=unlearned + learned.skipped)
             if progress is not None:
-                raised += progress.raised
+                raised, samples = raised + progress.raised, samples + progress.new
                 self._notify(progress, self._listeners())
-        _warn_if_raised(self._learned, begun, raised)
+        _warn_if_raised(self._learned, begun, raised, samples)
 
     def _learn_batch(self, X: Any, weights: Weights, recipe: Recipe, begun: Learned | None) -> None:
         rows, first = given_rows(weights[0]), begun is None
@@ -465,7 +485,7 @@ class OnlineNMF(NMF):
             self._skip(error)
             return
         self._learned = replace(learned, skipped=self._unlearned) if first else learned
-        _warn_if_raised(learned, begun, progress.raised)
+        _warn_if_raised(learned, begun, progress.raised, progress.new)
         self._notify(progress, self._listeners())
 
     def _run(
@@ -578,10 +598,10 @@ class OnlineNMF(NMF):
         return plain and self.on_error == "raise"
 
 
-def _warn_if_raised(learned: Learned | None, begun: Learned | None, count: int) -> None:
-    """Warn of entries that were raised, unless the model that was ``begun`` has been warned of."""
+def _warn_if_raised(learned: Learned | None, begun: Learned | None, count: int, samples: int) -> None:
+    """Warn of entries of these samples that were raised, unless the model that was ``begun`` has been warned of."""
     if learned is not None and count and not (begun is not None and begun.raised):
-        warn_raised(learned.divergence, count)
+        warn_raised(learned.divergence, count, 0 if learned.masked else samples * learned.features.number)
 
 
 def _on_device(X: Any, device: str, dtype: Any) -> Source:

@@ -64,7 +64,7 @@ def share_rows(model: NMF, inference: Inference, rows: Any, X: Any) -> Array:
 def warning_once(model: NMF) -> Iterator[Inference]:
     """Yield the model's inference, whose warnings come at the end and count the entries and samples of all batches."""
     inference = model._inference()
-    told = np.zeros(3, dtype=np.int64)
+    told = np.zeros(4, dtype=np.int64)
     yield replace(inference, told=told)
     inference.warn(*told.tolist())
 

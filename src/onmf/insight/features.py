@@ -8,19 +8,43 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from onmf._support.arrays import Array
+from onmf import methods
+from onmf._support.arrays import Array, Data
 from onmf.data import Spec
 from onmf.data.audio import sample_rate
+from onmf.divergences import Divergence
 
 NUMBER = re.compile(r"\s*([-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?)\s*([^\d\s]{0,8})\s*", re.IGNORECASE)
 QUANTITIES = {"Hz": "frequency", "kHz": "frequency", "nm": "wavelength", "um": "wavelength", "µm": "wavelength"}
 SHOWN_APART = ("n_components", "divergence", "method", "callbacks", "verbose")
 SMOOTH = 0.5  # correlation between neighbouring features, from which on they are taken for a curve
 DECIBELS = 60.0  # below the largest power: lower powers are not shown
+
+
+class Model(Protocol):
+    """A fitted ``OnlineNMF`` or ``BatchNMF``, as far as this layer and the pictures use one."""
+
+    missing: str | None
+    implicit: str
+
+    @property
+    def components_(self) -> Array: ...
+    @property
+    def divergence_(self) -> Divergence: ...
+    @property
+    def history_(self) -> dict[str, Array]: ...
+    @property
+    def n_features_in_(self) -> int: ...
+    @property
+    def scale_(self) -> float: ...
+    @property
+    def usage_(self) -> Array: ...
+    def transform(self, X: Data) -> Data: ...
+    def inverse_transform(self, X: Data) -> Data: ...
 
 
 def components_of(model: Any) -> Array:
@@ -103,6 +127,12 @@ def divergence_text(model: Any) -> str:
     divergence = model.divergence_
     numbers = [f"{value:.4g}" for value in divergence.parameters().values() if isinstance(value, float)]
     return ":".join([divergence.name, *([",".join(numbers)] if numbers else [])])
+
+
+def method_text(given: Any, method: methods.Method) -> str:
+    """Write the method of a model, as in ``em``, or ``auto (em)`` where a rule that was ``given`` has picked it."""
+    choice, text = methods.get(given), method.text()
+    return text if isinstance(choice, methods.Method) else f"{choice.name} ({text})"
 
 
 def changed_settings(model: Any) -> dict[str, Any]:

@@ -13,39 +13,52 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from onmf._support.arrays import Array
+from onmf._support.arrays import Array, Data
 from onmf._support.checks import require_whole
 from onmf._support.wording import counted, is_or_are
 from onmf.data import Rows
 from onmf.data.ratings import user_lines
-from onmf.insight.features import names_of, source_of
+from onmf.insight.features import Model, names_of, source_of
 from onmf.topics import leading
 
 BLOCK = 256  # users at a time
 
 
 class Recommendation(NamedTuple):
-    """An item for a user, the score by which items are ranked, and the rating to expect: NaN where nothing tells."""
+    """An item for a user, with its score and the rating to expect.
+
+    Attributes
+    ----------
+    item : str
+        The name of the item, which is that of a feature.
+    score : float
+        What items are ranked by.
+    rating : float
+        The rating that the user is expected to give; NaN where nothing tells.
+
+    Examples
+    --------
+    >>> best = onmf.recommend(model, X[:1], n=1)[0][0]
+    >>> best.item, round(best.score, 1)
+    ('feature 4', 0.6)
+    """
 
     item: str
     score: float
     rating: float
 
 
-def recommend(model: Any, user: Any, n: int = 10, *, exclude_seen: bool = True) -> list[list[Recommendation]]:
+def recommend(model: Model, user: Data, n: int = 10, *, exclude_seen: bool = True) -> list[list[Recommendation]]:
     """Return for each user the n items that suit best, the best first.
-
-    ``user`` holds known ratings, one row per user, who need not be among those learnt from: a sparse matrix, an array
-    or a data frame, in which NaN and, unless the model has ``missing="nan"``, zero is not known. Items of a data frame
-    are found by name; those that the model does not know are left out, with a warning. ``exclude_seen`` leaves out
-    what the user has rated.
 
     Parameters
     ----------
     model : OnlineNMF or BatchNMF
         A fitted model of users x items.
     user : array, sparse matrix or data frame (users, items)
-        Known ratings.
+        Known ratings of users, who need not be among those learnt from. NaN and, unless the model has
+        ``missing="nan"``, zero is not known. Items of a data frame are found by name; those that the model does not
+        know are left out, with a warning.
     n : int, default 10
         Items for each user.
     exclude_seen : bool, default True

@@ -14,7 +14,7 @@ import scipy.fft
 from onmf._support.arrays import Array
 from onmf.data import Rows
 from onmf.data.audio import require_rate
-from onmf.insight.features import names_of
+from onmf.insight.features import Model, names_of
 from onmf.model.units import DomainWarning
 from onmf.model.validation import DataError
 
@@ -25,8 +25,8 @@ Groups = Sequence[Sequence[int]]
 
 
 def separate(
-    model: Any,
-    sound: Any,
+    model: Model,
+    sound: npt.ArrayLike,
     rate: float,
     *,
     groups: Groups | str | None = None,
@@ -35,12 +35,7 @@ def separate(
 ) -> Array:
     """Return the parts of a sound, one per component: (parts, samples) or (parts, samples, channels).
 
-    Their sum is the sound, to rounding. ``sound`` has the shape (samples,) or (samples, channels), and ``rate`` samples
-    per second, as many as the recordings that the model was learnt from. ``groups=[[0, 2], [1]]`` puts components
-    together, and the components that it does not name into one more part; ``groups="fixed"`` gives the fixed components
-    of a model that was learnt with ``fixed=``, and the others. A model that was not learnt from recordings but from
-    arrays of power spectra needs the ``window`` of these (a Hann window, in samples) and, if it is not half of it,
-    their ``hop``.
+    Their sum is the sound, to rounding.
 
     Parameters
     ----------
@@ -49,11 +44,14 @@ def separate(
     sound : array (samples,) or (samples, channels)
         The recording.
     rate : float
-        Samples per second.
+        Samples per second, as many as the recordings that the model was learnt from.
     groups : list of lists of int, "fixed" or None
-        Components that belong to one part; None: a part for each.
-    window, hop : int or None
-        Samples in a frame, and from one frame to the next, of a model that was not learnt from recordings.
+        Components that belong to one part, as in ``[[0, 2], [1]]``; those in no list make one more. "fixed": the
+        fixed components, and the others. None: a part for each.
+    window : int or None
+        For a model of arrays of power spectra: the length of their Hann window, in samples.
+    hop : int or None
+        For such a model: the samples from one frame to the next; None: half of the window.
 
     Returns
     -------

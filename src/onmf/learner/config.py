@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onmf import divergences, methods
+from onmf import divergences
 from onmf._support.checks import require_whole
 from onmf._support.threads import cached_property
 from onmf.device.choose_device import checked_name
@@ -68,7 +68,7 @@ class Recipe:
         return cls(
             settings["n_components"],
             divergences.get(settings["divergence"]),
-            methods.get(settings["method"]),
+            Choice.get(settings["method"]),
             settings["init"],
             settings["scale"] == "mean",
             checked_clip(settings["clip"]),

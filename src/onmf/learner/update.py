@@ -235,6 +235,14 @@ class Progress:
         With Dask: seconds of this fit by what they went to: read, learn, merge.
     new : int
         Samples of this batch.
+
+    Examples
+    --------
+    >>> def show(progress):
+    ...     print(f"{progress.samples} of {progress.total}")
+    >>> model = OnlineNMF(3, batch_size=30, callbacks=[show]).fit(X)
+    30 of 60
+    60 of 60
     """
 
     samples: int

@@ -22,8 +22,6 @@ from onmf.methods.sparse_surrogate import SparseSurrogate  # noqa: E402
 from onmf.methods.steps import Adaptive, Canonical  # noqa: E402
 from onmf.methods.surrogate import Surrogate  # noqa: E402
 
-names, find, get = Choice.names, Choice.find, Choice.get
-
 __all__ = [
     "EM",
     "Adaptive",
@@ -39,9 +37,47 @@ __all__ = [
     "SparseSurrogate",
     "State",
     "Surrogate",
-    "find",
     "get",
     "names",
     "require_at_least",
     "require_whole",
 ]
+
+find = Choice.find
+
+
+def names() -> list[str]:
+    """Return the names that ``method=`` takes, in alphabetical order.
+
+    Returns
+    -------
+    list of str
+        The names.
+
+    Examples
+    --------
+    >>> "surrogate" in onmf.methods.names()
+    True
+    """
+    return Choice.names()
+
+
+def get(method: Choice | str) -> Choice:
+    """Return the method meant by an object, a name (``"em"``) or a name with constants (``"paper:tau=5"``).
+
+    Parameters
+    ----------
+    method : str or Choice
+        What ``method=`` takes.
+
+    Returns
+    -------
+    Choice
+        The object.
+
+    Examples
+    --------
+    >>> onmf.methods.get("paper:tau=5")
+    Paper(tau=5)
+    """
+    return Choice.get(method)

@@ -26,8 +26,12 @@ class Auto(Choice, name="auto"):
 
     Parameters
     ----------
-    tau, forgetting, max_iter
-        The constants that all three methods have.
+    tau : int or None
+        Samples of an update; None: what suits the method.
+    forgetting : float
+        A floor under the weight of 1,000 samples in the averages.
+    max_iter : int or None
+        Coefficient steps at most; None: what suits the method.
     certified : int or None
         The samples after which the method has a theorem; it leaves the sparse form out.
 

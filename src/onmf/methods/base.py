@@ -128,7 +128,8 @@ class Choice(Constants, kind="method"):
 class Method(Choice):
     """One way to learn W: ``update`` makes the next state from a chunk of samples with their coefficients.
 
-    A subclass is a frozen dataclass whose fields are the constants, and ``name=`` registers it.
+    A subclass is a frozen dataclass whose fields are the constants, and ``name=`` registers it. It writes
+    ``coefficient_solver``, ``start`` and ``update``.
 
     Examples
     --------
@@ -220,20 +221,7 @@ class Method(Choice):
 
     @abstractmethod
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
-        """Return the solver of the coefficient step while learning.
-
-        Parameters
-        ----------
-        divergence : Divergence
-            The loss.
-        masked : bool
-            Whether entries may be missing, or weigh differently.
-
-        Returns
-        -------
-        CoefficientSolver
-            One of ``onmf.coefficients``, such as ``precise_solver(divergence)``.
-        """
+        """Return the solver of the coefficient step while learning."""
 
     def solver_after(self, clock: float, penalised: bool, divergence: Divergence, X: Samples) -> CoefficientSolver:
         """Return the solver after this many samples: the usual one, with the effort that the next chunk is worth."""
@@ -275,24 +263,7 @@ class Method(Choice):
 
     @abstractmethod
     def start(self, divergence: Divergence, W: Array, C: DictionarySet, masked: bool = False) -> State:
-        """Return the state before the first sample, with W brought into C.
-
-        Parameters
-        ----------
-        divergence : Divergence
-            The loss.
-        W : array (K, F)
-            The initial dictionary.
-        C : DictionarySet
-            The set that it stays in.
-        masked : bool
-            Whether entries may be missing, or weigh differently.
-
-        Returns
-        -------
-        State
-            With the statistics that the method keeps, in ``memory``.
-        """
+        """Return the state before the first sample, with W brought into C."""
 
     def first_look(self, problem: Problem, state: State) -> State:
         """Return the state after a look at the whole first batch, which is then learnt from."""
@@ -302,25 +273,8 @@ class Method(Choice):
     def update(self, state: State, problem: Problem, H: Array, Y: Array, new: int) -> State:
         """Return the next state, by a chunk of samples with coefficients H and fits Y: nothing else learns.
 
-        The old state's memory may be overwritten, unless ``visits`` may be more than one.
-
-        Parameters
-        ----------
-        state : State
-            The dictionary and the statistics before the chunk.
-        problem : Problem
-            Samples (``problem.X``), dictionary and loss: see ``onmf.coefficients``.
-        H : array (n, K)
-            The coefficients.
-        Y : array (n, F)
-            The fits H @ W.
-        new : int
-            How many samples, the first ones, are seen for the first time.
-
-        Returns
-        -------
-        State
-            The state after the chunk.
+        The first ``new`` samples are seen for the first time. The old state's memory may be overwritten, unless
+        ``visits`` may be more than one.
         """
 
     def largest_merger_cost(self, divergence: Divergence) -> float:

@@ -28,7 +28,7 @@ class Paper(Method, name="paper"):
     """W <- P(W - eta G), G = sum over the mini-batch of the subgradients h' (d/dy) d(x || hW).
 
     The gradient is *summed* over the tau samples of a mini-batch, not averaged, and steps count samples, so
-    mini-batches must stay small (docs/decisions/0002-reading-of-the-paper.md).
+    mini-batches must stay small ([why](../decisions/0002-reading-of-the-paper.md)).
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ class Paper(Method, name="paper"):
     step : str or Adaptive or Canonical
         The length of steps: "adaptive" learns it from the data, "canonical" is the paper's a/(s + b).
     solver : str
-        A coefficient solver (``onmf.coefficients.names()``), which runs until the stopping rule of
-        ``onmf.coefficients.base`` falls below ``tol``. "auto": the fastest one that reaches the tolerance, Newton's
-        method, and for l1 an interior-point method. "paper": the paper's choice, which is "constant" where one
-        Lipschitz constant serves everywhere (Huber, squared l2, Mahalanobis), "armijo" for the other smooth losses and
-        l2, "polyak" for l1.
+        The solver of the coefficients. "auto": the fastest one that reaches the tolerance, Newton's method, and for l1
+        an interior-point method. "paper": the paper's choice, which is "constant" where one Lipschitz constant serves
+        everywhere (Huber, squared l2, Mahalanobis), "armijo" for the other smooth losses and l2, "polyak" for l1.
+        ``onmf.coefficients.names()`` lists all.
     tol : float or None
-        None: it begins at 1e-3 and falls like the root of the step length, as the theorem needs.
+        Coefficients have converged once this share of d(x || 2x) is left to gain. None: it begins at 1e-3 and falls
+        like the root of the step length, as the theorem needs.
     max_iter : int or None
         Iterations of the solver at most.
     delta_tol : float or None

@@ -95,13 +95,15 @@ class Step(Constants, kind="step"):
 class Canonical(Step, name="canonical"):
     """eta = a / (s + b)^power, where s counts the samples seen; the paper's s is tau t and its power 1.
 
-    Counting samples instead of mini-batches weighs mini-batches of unequal size rightly. No constants suit all data
-    (docs/decisions/0010-a-step-without-tuning.md).
+    Counting samples instead of mini-batches weighs mini-batches of unequal size rightly. No constants suit all data:
+    ``Adaptive`` needs none.
 
     Parameters
     ----------
-    a, b : float
-        The numerator, and the samples before steps begin to shrink.
+    a : float
+        The numerator.
+    b : float
+        The samples before steps begin to shrink.
     power : float
         The Robbins-Monro conditions, sum eta = inf and sum eta^2 < inf, hold for 1/2 < power <= 1 only; other powers
         have no convergence theory and raise an error unless ``any_power`` is set.
@@ -236,8 +238,8 @@ class Adaptive(Step, name="adaptive"):
     The factor c is found in a trial period of ``trial_samples`` samples, or given.
 
     The curvatures of single entries of W differ by orders of magnitude, so that no constant step suits most data
-    (docs/decisions/0010-a-step-without-tuning.md). With Y = HW, g = d'(X, Y), the gradient G = H'g summed over the tau
-    samples of a mini-batch, and n the samples seen (* and / elementwise):
+    ([measured](../decisions/0010-a-step-without-tuning.md)). With Y = HW, g = d'(X, Y), the gradient G = H'g summed
+    over the tau samples of a mini-batch, and n the samples seen (* and / elementwise):
 
     1. **Statistics**, from the first batch on and then at every step: running means S1 of h^2 (x) g*(y - x), S2 of
        h^4 (x) g^2, both K x F, and M of hh' with h at unit length.
@@ -254,6 +256,21 @@ class Adaptive(Step, name="adaptive"):
     box. With U = W / sqrt(D) the step is the paper's with a scalar step, on f(sqrt(D) * U) over a set that is again
     compact and convex, and critical points are the same. The factor of ten is inactive in the end, since steps vanish
     while W >= low > 0. A metric that adapted for ever would break the argument.
+
+    Parameters
+    ----------
+    b : float
+        The samples before steps begin to shrink, and after which the metric stays as it is.
+    c : float or None
+        The factor of the step; None: the best of four in the trial period.
+    trial_samples : int
+        The length of the trial period.
+
+    Examples
+    --------
+    >>> method = onmf.methods.Paper(step=onmf.methods.Adaptive(c=0.5))
+    >>> OnlineNMF(3, method=method, random_state=0).fit(X).method_.step
+    Adaptive(c=0.5)
     """
 
     b: float = 2e4

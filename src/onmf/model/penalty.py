@@ -32,9 +32,22 @@ HALVINGS = 24
 
 @dataclass(frozen=True)
 class Penalty:
-    """(l2 / 2) ||h||^2 + l1 ||h||_1: the penalty on the coefficients of a sample."""
+    """(l2 / 2) ||h||^2 + l1 ||h||_1: the penalty on the coefficients of a sample.
 
-    l2: float = 0.0  # the m of the paper's Assumption 2
+    Parameters
+    ----------
+    l2 : float
+        The m of the paper's Assumption 2.
+    l1 : float
+        What a unit of a coefficient costs.
+
+    Examples
+    --------
+    >>> bool(onmf.methods.Penalty()), bool(onmf.methods.Penalty(l2=0.1))
+    (False, True)
+    """
+
+    l2: float = 0.0
     l1: float = 0.0
 
     def __post_init__(self) -> None:
@@ -71,6 +84,22 @@ class Penalties:
         d(x || hW) + l1_coefficients ||h||_1 + l2_coefficients / 2 ||h||^2,
 
     and on top of it l1_dictionary ||W||_1 + l2_dictionary / 2 ||W||_F^2, over W in C and h in H.
+
+    Parameters
+    ----------
+    l1_coefficients : float
+        Makes coefficients sparse.
+    l2_coefficients : float
+        Keeps coefficients small.
+    l1_dictionary : float
+        Makes components sparse.
+    l2_dictionary : float
+        Keeps weights small.
+
+    Examples
+    --------
+    >>> onmf.methods.Penalties(l1_coefficients=0.1).of_coefficients
+    Penalty(l2=0.0, l1=0.1)
     """
 
     l1_coefficients: float = 0.0

@@ -52,12 +52,25 @@ def project_on_simplex(V: Array, size: float | Array, metric: Array | None = Non
 class DictionarySet:
     """The set C: entries in [0, high], and for every feature at least ``eps`` of total weight over the components.
 
-    The first ``fixed`` components stay as they are, and the others give a feature what it lacks.
+    Parameters
+    ----------
+    eps : float
+        The least sum of a feature's weights, in [0, 1).
+    fixed : int
+        The number of components, the first ones, that stay as they are; the others give a feature what it lacks.
+    high : float
+        1, or infinity where coefficients sum to one: no change of units could keep W below a bound.
+
+    Examples
+    --------
+    >>> C, W = onmf.methods.DictionarySet(), np.array([[2.0, 0.5]])
+    >>> C.project(W), C.rescale_into(W)
+    (array([[1. , 0.5]]), array([[1.  , 0.25]]))
     """
 
     eps: float = 1e-8
     fixed: int = 0
-    high: float = 1.0  # or infinite, where the coefficients sum to one: no change of units could keep W below a bound
+    high: float = 1.0
 
     def __post_init__(self) -> None:
         require_whole(0, fixed=self.fixed)
@@ -197,8 +210,10 @@ class Sets:
     ----------
     eps : float
         The least sum of a feature's weights over the components, in [0, 1).
-    eps_prime, U : float
-        The bounds of the coefficients.
+    eps_prime : float
+        The lower bound of the coefficients.
+    U : float
+        Their upper bound.
 
     Examples
     --------

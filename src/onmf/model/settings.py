@@ -71,7 +71,13 @@ ONLINE = (
         panel="Data",
     ),
     Setting("max_passes", 1, "How often to read the data.", flags=("--passes",), low=1),
-    Setting("shuffle", True, "Read the rows in random order, where the format allows that.", panel="Data"),
+    Setting(
+        "shuffle",
+        True,
+        "Read the rows in random order. Texts, CSV and JSON Lines are mixed as far as --shuffle-buffer allows; "
+        "Parquet, Arrow, Zarr, HDF5, .h5ad and sound are read in their order.",
+        panel="Data",
+    ),
     Setting(
         "init",
         "kmeans++",
@@ -182,8 +188,7 @@ ONLINE = (
     Setting(
         "on_error",
         "raise",
-        "At a bad sample or batch, stop with an error (raise) or continue without it (skip): `onmf transform` and "
-        "`onmf inverse` then write a row of NaN, or no picture.",
+        "At a bad sample or batch, stop with an error (raise) or continue without it (skip).",
         choices=("raise", "skip"),
         panel="Data",
     ),
@@ -209,7 +214,7 @@ ONLINE = (
     Setting(
         "random_state",
         None,
-        "Random seed, which makes the run repeatable bit for bit.",
+        "Random seed; with it a run can be repeated bit for bit.",
         int | None,
         stored="seed",
         flags=("--seed",),

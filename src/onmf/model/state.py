@@ -17,14 +17,39 @@ from onmf.model.sets import DictionarySet
 
 @dataclass(frozen=True)
 class State:
-    """The dictionary, counts and statistics that learning carries from one chunk to the next."""
+    """The dictionary, counts and statistics that learning carries from one chunk to the next.
 
-    W: Array  # (K, F), in the set C
+    Attributes
+    ----------
+    W : array (K, F)
+        The dictionary, in C.
+    C : DictionarySet
+        The set of dictionaries.
+    samples : float
+        Samples in the statistics, each counted by its weight.
+    clock : float
+        What weights and step lengths are counted by: the samples, or a shard's share of them.
+    steps : int
+        Updates so far.
+    memory : Mapping[str, Array]
+        Statistics that a method keeps besides W.
+    penalties : Penalties
+        The penalties of the user.
+
+    Examples
+    --------
+    >>> C = onmf.methods.DictionarySet()
+    >>> state = onmf.methods.State(C.rescale_into(X[:3] + 1.0), C)
+    >>> state.after(10, 0.5 * state.W).samples
+    10
+    """
+
+    W: Array
     C: DictionarySet
-    samples: float = 0  # in the statistics, each counted by its weight
-    clock: float = 0.0  # what weights and step lengths are counted by: the samples, or a shard's share of them
+    samples: float = 0
+    clock: float = 0.0
     steps: int = 0
-    memory: Mapping[str, Array] = field(default_factory=dict)  # statistics that a method keeps besides W
+    memory: Mapping[str, Array] = field(default_factory=dict)
     penalties: Penalties = NO_PENALTIES
 
     def require_counts(self) -> None:

@@ -72,12 +72,15 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
         what = "NaN in the data"
-        cure = "fill or drop it, or learn from the rest with missing='nan' (--missing nan); masked entries are NaN too"
+        cure = "fill or drop it, or learn from the rest with missing='nan' (--missing nan)"
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
         what = f"Negative values in data, the first {value:.6g},"
-        cure = "NMF needs x >= 0: if these are logarithms or z-scores, give the counts instead; clip noise at 0"
+        cure = (
+            "NMF needs x >= 0. If these are logarithms or z-scores, give the counts instead; if it is noise around "
+            "zero, clip it at 0"
+        )
     named = "" if names is None else f" named {names[column]!r}"
     raise DataError(f"{what} at row {number}, column {column}{named} (counted from 0); {cure}.")
 

@@ -45,8 +45,7 @@ class Checkpoint:
     checkpoint is a model file too: ``onmf.load`` reads it.
 
     A run that is resumed reads its last batch again and compares it, where the source can begin there (arrays, .npy,
-    Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again. With ``verify`` it always does, and
-    compares all that it has learnt from in that pass. With ``forget_removed``, files that were learnt from may be gone.
+    Parquet, Zarr, HDF5, .h5ad, pictures); elsewhere it reads the pass again.
 
     Parameters
     ----------
@@ -55,7 +54,7 @@ class Checkpoint:
     every : float, default 30
         Seconds from one writing to the next.
     verify : bool
-        Whether a run that is resumed compares all that it has learnt from in the last pass.
+        Whether a run that is resumed always reads the pass again, and compares all that it has learnt from in it.
     forget_removed : bool
         Whether files that were learnt from may be gone.
 
@@ -180,7 +179,7 @@ class Checkpoint:
             raise
 
     def _beside(self, suffix: str) -> Path:
-        path = Path(self.path).resolve()  # beside the file itself, not beside a link to it
+        path = Path(os.path.realpath(self.path))  # beside the file itself, not beside a link to it
         return path.with_name(f"{path.name}.{suffix}")
 
 

@@ -37,6 +37,8 @@ class UnreadableFileError(ModelFileError):
 
 def damaged(path: str | Path, error: Exception) -> ModelFileError:
     """Return what to raise when reading ``path`` has led to ``error``: one sentence."""
+    if isinstance(error, SafetensorError):  # whose words are about bytes
+        return ModelFileError(f"{path} is damaged, or not a model of onmf.")
     reason = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
     reason = " ".join(reason.split())[:300].rstrip(".")
     return ModelFileError(f"{path} is damaged, or not a model of onmf: {reason}.")

@@ -1,7 +1,8 @@
 """Pictures of models. Every function draws on the Axes ``ax``, or on those of a new figure, and returns them."""
 
 from onmf.plots.dictionary import components, topics
-from onmf.plots.drawing import new_figure, require_writable_format
+from onmf.plots.drawing import new_figure
+from onmf.plots.drawing import require_writable_format as require_writable_format  # for the commands
 from onmf.plots.runs import convergence, rank
 from onmf.plots.samples import activations, maps, reconstructions, residuals
 
@@ -13,7 +14,6 @@ __all__ = [
     "new_figure",
     "rank",
     "reconstructions",
-    "require_writable_format",
     "residuals",
     "topics",
 ]

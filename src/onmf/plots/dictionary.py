@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from onmf._support.arrays import Array
-from onmf.insight.features import DECIBELS, axis_of, components_of, decibels, labelled_axis, names_of, source_of
+from onmf.insight.features import DECIBELS, Model, axis_of, components_of, decibels, labelled_axis, names_of, source_of
 from onmf.plots import drawing
 from onmf.plots.drawing import BLACK, FAINT, SKY, axes_of
 from onmf.topics import leading_features
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 KINDS = ("auto", "images", "spectra", "bars")
 WORDS = ("text", "jsonl", "h5ad")  # sources whose features have no order
@@ -27,15 +31,15 @@ Leading = Sequence[Sequence[tuple[str, float]]]  # the features of every compone
 
 
 def components(
-    model: Any,
-    ax: Any = None,
+    model: Model | ArrayLike,
+    ax: Axes | None = None,
     kind: str = "auto",
     *,
     shape: tuple[int, ...] | None = None,
     names: Sequence[str] | None = None,
     n_words: int = 8,
     cmap: str = "gray",
-) -> Any:
+) -> Axes:
     """Draw the components of a model, or of a matrix W (K, F), and return the Axes.
 
     Parameters
@@ -87,23 +91,22 @@ def components(
     return drawing.mosaic(ax, drawing.as_pictures(W, picture), cmap=cmap)
 
 
-def topics(model: Any, ax: Any = None, n_words: int = 8, by: str | None = None) -> Any:
+def topics(model: Model | ArrayLike, ax: Axes | None = None, n_words: int = 8, by: str | None = None) -> Axes:
     """Draw the leading words (genes, items: named features) of every topic, and return the Axes.
 
-    ``by`` ranks them as in ``model.top_features``; a matrix W has weights only. Up to 24 topics
-    have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for them. More topics
-    are rows of a table, shaded by weight.
+    Up to 24 topics have bars, in shares of each topic's largest weight, and fewer words where Axes are too small for
+    them. More topics are rows of a table, shaded by weight.
 
     Parameters
     ----------
     model : fitted model, or array (K, F)
         The topics.
-    n_words : int, default 8
-        Words of each topic.
-    by : {"relevance", "weight", "lift", "specificity"} or None
-        What ranks the words; None: what suits the data, as in ``model.top_features``.
     ax : matplotlib.axes.Axes or None
         Where to draw; None: on a new figure.
+    n_words : int, default 8
+        Words of each topic.
+    by : {None, "relevance", "weight", "lift", "specificity"}
+        What ranks the words; None: what suits the data, as in ``model.top_features``. A matrix has weights only.
 
     Returns
     -------
@@ -134,7 +137,7 @@ def picture_shape(model: Any, shape: tuple[int, ...] | None, features: int) -> t
     return tuple(shape)
 
 
-def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Any) -> Any:
+def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Axes | None) -> Axes:
     at, label = labelled_axis(names, W.shape[1])
     sound = source_of(model).scheme == "audio" or label.startswith("frequency")
     W, at = drawing.binned(W, at, peaks=True)
@@ -148,7 +151,7 @@ def _spectra(model: Any, W: Array, names: Sequence[str] | None, ax: Any) -> Any:
     return ax
 
 
-def bars(ax: Any, found: Leading, n: int, title: str = "component") -> Any:
+def bars(ax: Axes | None, found: Leading, n: int, title: str = "component") -> Axes:
     """Draw the leading features of every component, without zeros, as large as the Axes allow, and return the Axes.
 
     Few components have a bar for each word, in shares of the largest; many are rows of a table, shaded by weight.

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onmf._support.arrays import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, in an order in which neighbours differ in lightness too.
 BLUE, ORANGE, GREEN, SKY, VERMILION, PURPLE, BLACK = (
@@ -27,8 +31,29 @@ FEW_LINES = 12  # lines that can be followed by eye
 MOST_POINTS = 1000  # along the axis: more than a picture has room for
 
 
-def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of this size in inches that needs no screen."""
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of this size in inches that needs no screen.
+
+    Parameters
+    ----------
+    width : float
+        Inches.
+    height : float
+        Inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, for several pictures side by side.
+
+    Examples
+    --------
+    >>> figure = onmf.plots.new_figure(8, 3)
+    >>> left, right = figure.subplots(1, 2)
+    >>> _ = onmf.plots.components(model, left)
+    >>> _ = onmf.plots.activations(model, X, right)
+    >>> figure.savefig("both.png")
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -39,7 +64,7 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def axes_of(ax: Any, width: float, height: float) -> Any:
+def axes_of(ax: Axes | None, width: float, height: float) -> Axes:
     """Return the Axes ``ax`` or, where that is None, the Axes of a new figure of this size in inches.
 
     In an interactive session, and where pyplot is in use already, the figure is pyplot's: notebooks show it, and so
@@ -95,7 +120,7 @@ def as_pictures(rows: Array, shape: tuple[int, ...], largest: Array | None = Non
     return (rows / np.maximum(top, np.finfo(float).tiny)[:, None]).reshape(-1, *shape)
 
 
-def mosaic(ax: Any, pictures: Array, columns: int | None = None, cmap: str = "gray") -> Any:
+def mosaic(ax: Axes | None, pictures: Array, columns: int | None = None, cmap: str = "gray") -> Axes:
     """Draw pictures (n, height, width[, 3]) in [0, 1] row by row, with a margin between them, and return the Axes.
 
     The tick of a row is the number of its first picture, and the tick of a column is to be added to it.
@@ -136,7 +161,7 @@ def binned(rows: Array, at: Array, peaks: bool) -> tuple[Array, Array]:
     return pooled, np.add.reduceat(at, starts) / counts
 
 
-def row_axes(ax: Any, rows: int) -> Any:
+def row_axes(ax: Axes | None, rows: int) -> Axes:
     """Return the Axes ``ax``, or the Axes of a new figure with room for this number of lines or rows of shades."""
     return axes_of(ax, 7.5, float(np.clip(0.9 + 0.5 * rows, 2.0, 5.5)))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onmf._support.arrays import Array
 from onmf.insight.convergence import LossCurve
+from onmf.insight.features import Model
 from onmf.insight.noise import Growth
 from onmf.plots.drawing import (
     BLUE,
@@ -24,6 +25,10 @@ from onmf.plots.drawing import (
     tidy,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 MARKED = 8  # marks on a line
 DECADES = 1.0  # of samples or seconds, from which on an axis is logarithmic
 FALL = 0.3  # decades of the loss, from which on its axis is logarithmic
@@ -32,21 +37,23 @@ BELOW = 0.34  # the share of the height that the similarities of a rank have
 GUIDES = {0: "0: squared_l2", 1: "1: kl", 2: "2: is"}
 
 
-def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
+def convergence(
+    models: Model | Sequence[Model] | Mapping[str, Model], ax: Axes | None = None, x: str = "samples"
+) -> Axes:
     """Draw the loss of every batch, just before it was learnt from, and return the Axes.
 
-    ``models`` is a fitted model, a list of them, or a dict of names and models. ``x`` is "samples" or "seconds". Losses
-    are faint, their running mean is not; a small batch at the end of a pass is joined to the one before. Axes are
-    logarithmic where the numbers span much. Losses of different divergences have different units: compare runs of one.
+    Losses are faint, their running mean is not; a small batch at the end of a pass is joined to the one before. Axes
+    are logarithmic where the numbers span much. Losses of different divergences have different units: compare runs of
+    one.
 
     Parameters
     ----------
-    models : fitted model, list or dict of them
+    models : fitted model, list of models or dict of names and models
         The runs.
-    x : {"samples", "seconds"}
-        The horizontal axis.
     ax : matplotlib.axes.Axes or None
         Where to draw; None: on a new figure.
+    x : {"samples", "seconds"}
+        The horizontal axis.
 
     Returns
     -------
@@ -77,7 +84,7 @@ def convergence(models: Any, ax: Any = None, x: str = "samples") -> Any:
     ax.set(xlabel=x, ylabel="loss per sample")
     tidy(ax)
     if len(runs) > 1:
-        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(runs) > BESIDE else {}
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(runs) > BESIDE else {}
         ax.legend(frameon=False, fontsize=8, handlelength=3.5, **beside)
     return ax
 
@@ -97,7 +104,22 @@ def _spans(values: Sequence[Array], decades: float) -> bool:
     return bool(every.size and every.min() > 0 and np.log10(every.max() / every.min()) > decades)
 
 
-def rank(selection: Any, ax: Any = None) -> Any:
+class Ranks(Protocol):
+    """A ``RankSelection``, as far as its picture needs it."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+    @property
+    def losses(self) -> Array: ...
+    @property
+    def loss(self) -> Array: ...
+    @property
+    def stability(self) -> Array: ...
+    @property
+    def recommended(self) -> int: ...
+
+
+def rank(selection: Ranks, ax: Axes | None = None) -> Axes:
     """Draw the result of ``select_rank``, and return the Axes.
 
     Above, the loss per held-out entry: faint for single seeds, circles for their mean. Below, how alike the components
@@ -124,7 +146,7 @@ def rank(selection: Any, ax: Any = None) -> Any:
     ranks, losses = selection.ranks, selection.losses
     ax.plot(ranks, losses, color=BLUE, alpha=0.3, linewidth=0.8)
     ax.plot(ranks, selection.loss, color=BLUE, marker="o", markersize=4)
-    lower = ax.inset_axes([0, 0, 1, BELOW], sharex=ax)
+    lower = ax.inset_axes((0, 0, 1, BELOW), sharex=ax)
     lower.plot(ranks, selection.stability, color=VERMILION, linestyle="--", marker="s", markersize=4)
     lower.set_ylim(min(0.5, *selection.stability), 1.03)
     for axes in (ax, lower):
@@ -132,7 +154,8 @@ def rank(selection: Any, ax: Any = None) -> Any:
         tidy(axes)
     lower.tick_params(labelbottom=False, bottom=False)
     _raise_above_stability(ax, float(losses.min()), float(losses.max()))
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    locator: Any = ax.xaxis.get_major_locator()
+    locator.set_params(integer=True)
     ax.set_xlabel("rank K")
     ax.set_ylabel("loss per held-out entry", y=0.5 + BELOW / 2 + 0.03)
     lower.set_ylabel("stability")
@@ -150,7 +173,7 @@ def _raise_above_stability(ax: Any, low: float, high: float) -> None:
     ax.spines["left"].set_bounds(bottom, top)
 
 
-def variance_against_mean(growth: Growth, title: str) -> Any:
+def variance_against_mean(growth: Growth, title: str) -> Figure:
     """Return a figure on logarithmic axes: a dot for entries with similar fits, a line for each power 0, 1 and 2."""
     figure = new_figure(5.2, 4.0)
     axes = figure.add_subplot()
@@ -165,7 +188,7 @@ def variance_against_mean(growth: Growth, title: str) -> Any:
     return figure
 
 
-def clustergram(found: Any) -> Any:
+def clustergram(found: Any) -> Figure:
     """Return a figure of a ``Consensus``: the distances between the runs' components, sorted by their groups.
 
     Dark squares on the diagonal are groups that the runs agree on. On the right, the distances to the nearest

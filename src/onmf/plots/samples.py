@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import ArrayLike
 
 from onmf._support.arrays import Array, Counts, Data
 from onmf.data import Source
 from onmf.data.columns import Features
 from onmf.data.inputs import is_anndata, matrix_of
 from onmf.insight import noise
-from onmf.insight.features import DECIBELS, components_of, decibels, frame_seconds, labelled_axis, names_of, source_of
+from onmf.insight.features import (
+    DECIBELS,
+    Model,
+    components_of,
+    decibels,
+    frame_seconds,
+    labelled_axis,
+    names_of,
+    source_of,
+)
 from onmf.plots import drawing
 from onmf.plots.dictionary import picture_shape
 from onmf.plots.drawing import BLACK, BLUE, FAINT, VERMILION, axes_of, tidy
 from onmf.samples import as_samples
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CANDIDATES = 2000  # rows among which the best and the worst are looked for
 CHOICES = ("evenly", "best", "worst")
@@ -25,7 +38,7 @@ ROWS, ENTRIES, DOTS = 2000, 1_000_000, 3000  # rows and entries whose residuals 
 LAWS = {0.0: "constant", 1.0: r"$\propto$ fit"}
 
 
-def activations(model: Any, X: Data | None = None, ax: Any = None) -> Any:
+def activations(model: Model | ArrayLike, X: Data | None = None, ax: Axes | None = None) -> Axes:
     """Draw the coefficients of the rows of X in their order, and return the Axes: ``activations(model, X)``.
 
     ``activations(H)`` draws coefficients that were found before. Up to 12 components are lines, each scaled to its own
@@ -56,7 +69,8 @@ def activations(model: Any, X: Data | None = None, ax: Any = None) -> Any:
         if H.ndim != 2 or H.dtype.kind not in "buif":
             raise ValueError("activations takes coefficients H (n, K), or a model and data: activations(model, X).")
     else:
-        H, added = model.transform(X), components_of(model).sum(axis=1)
+        fitted: Any = model
+        H, added = fitted.transform(X), components_of(model).sum(axis=1)
         H = np.asarray(H if hasattr(H, "shape") else np.concatenate(list(H)))  # of a source, batch by batch
     source, names = source_of(model), names_of(model)
     step, sound = frame_seconds(source, names), source.scheme == "audio"
@@ -73,11 +87,17 @@ def activations(model: Any, X: Data | None = None, ax: Any = None) -> Any:
     return ax
 
 
-def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order: Any = "C", cmap: str = "gray") -> Any:
+def maps(
+    H: ArrayLike,
+    shape: tuple[int, int] | None = None,
+    ax: Axes | None = None,
+    *,
+    order: Literal["C", "F"] = "C",
+    cmap: str = "gray",
+) -> Axes:
     """Draw a picture of rows x columns for each component from the coefficients of all pixels, and return the Axes.
 
-    H is (pixels, K) with the ``shape`` (rows, columns), or (rows, columns, K). ``order`` "F": the pixels come column by
-    column, as MATLAB has them. Each map is scaled to its own maximum.
+    Each map is scaled to its own maximum.
 
     Parameters
     ----------
@@ -85,12 +105,12 @@ def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order:
         The coefficients of all pixels.
     shape : (rows, columns) or None
         The shape of the image, where H does not have it.
-    order : {"C", "F"}
-        Whether pixels come row by row or column by column.
-    cmap : str
-        Matplotlib's colour map.
     ax : matplotlib.axes.Axes or None
         Where to draw; None: on a new figure.
+    order : {"C", "F"}
+        "C": the pixels come row by row; "F": column by column, as MATLAB has them.
+    cmap : str
+        Matplotlib's colour map.
 
     Returns
     -------
@@ -114,13 +134,18 @@ def maps(H: Any, shape: tuple[int, int] | None = None, ax: Any = None, *, order:
 
 
 def reconstructions(
-    model: Any, X: Data, ax: Any = None, n: int = 5, choose: str = "evenly", *, shape: tuple[int, ...] | None = None
-) -> Any:
+    model: Model,
+    X: Data,
+    ax: Axes | None = None,
+    n: int = 5,
+    choose: str = "evenly",
+    *,
+    shape: tuple[int, ...] | None = None,
+) -> Axes:
     """Draw n samples of X and their fits H W, and return the Axes.
 
     Pictures (where the data were pictures, or of a ``shape`` given) stand above their fits, in the same shades; other
-    samples are lines, black, with their fits dashed; for sound in decibels. ``choose`` is "evenly", or "best" or
-    "worst": the lowest or highest losses among up to 2000 rows. Above each sample is the number of its row.
+    samples are lines, black, with their fits dashed; for sound in decibels. Above each sample is the number of its row.
 
     Parameters
     ----------
@@ -128,14 +153,14 @@ def reconstructions(
         The model.
     X : Data
         The samples.
+    ax : matplotlib.axes.Axes or None
+        Where to draw; None: on a new figure.
     n : int, default 5
         How many samples to draw.
     choose : {"evenly", "best", "worst"}
-        Which samples to draw.
+        Which samples to draw: "best" and "worst" have the lowest and highest losses among up to 2000 rows.
     shape : (height, width), (height, width, 3) or None
         The shape of a picture, where the model does not know it.
-    ax : matplotlib.axes.Axes or None
-        Where to draw; None: on a new figure.
 
     Returns
     -------
@@ -166,7 +191,7 @@ def _by_loss(model: Any, values: Array, fits: Array) -> Counts:
     return np.argsort(model.divergence_.value(x, y), kind="stable")
 
 
-def _pictures(found: Fits, shape: tuple[int, ...], ax: Any) -> Any:
+def _pictures(found: Fits, shape: tuple[int, ...], ax: Axes | None) -> Axes:
     brightest = np.nanmax(found.values, axis=1)
     both = np.concatenate([drawing.as_pictures(each, shape, brightest) for each in (found.values, found.fits)])
     ax = drawing.mosaic(ax, both, len(found.values))
@@ -175,7 +200,7 @@ def _pictures(found: Fits, shape: tuple[int, ...], ax: Any) -> Any:
     return ax
 
 
-def _lines(model: Any, found: Fits, ax: Any) -> Any:
+def _lines(model: Any, found: Fits, ax: Axes | None) -> Axes:
     values = found.values
     at, label = labelled_axis(names_of(model), values.shape[1])
     sound = source_of(model).scheme == "audio"
@@ -195,7 +220,7 @@ def _lines(model: Any, found: Fits, ax: Any) -> Any:
     return ax
 
 
-def residuals(model: Any, X: Data, ax: Any = None) -> Any:
+def residuals(model: Model, X: Data, ax: Axes | None = None) -> Axes:
     """Draw squared residuals (x - hW)^2 of entries against their fits, and return the Axes.
 
     Dots are single entries, circles means over entries with similar fits: the variance that the data have there. The
@@ -236,12 +261,12 @@ def residuals(model: Any, X: Data, ax: Any = None) -> Any:
     means, variances = growth.means, growth.variances
     seen = np.random.default_rng(0).choice(len(fit), min(DOTS, len(fit)), replace=False)
     floor = 1e-4 * variances.min()
-    dots = {"color": FAINT, "alpha": 0.5, "markersize": 1.5, "rasterized": True}
+    dots: dict[str, Any] = {"color": FAINT, "alpha": 0.5, "markersize": 1.5, "rasterized": True}
     ax.plot(fit[seen], np.maximum(square[seen], floor), ".", **dots, zorder=1)
     power = noise.assumed_power(divergence)
     if power is not None:
         law = LAWS.get(power, rf"$\propto$ fit$^{{{power:.3g}}}$")
-        style = {"color": VERMILION, "linewidth": 2, "linestyle": "--", "zorder": 2}
+        style: dict[str, Any] = {"color": VERMILION, "linewidth": 2, "linestyle": "--", "zorder": 2}
         ax.plot(means, growth.law(power), label=f"what {divergence.name} assumes: {law}", **style)
     label = rf"what is left: about fit$^{{{growth.power:.2f}}}$" + (", without the tails" if robust else "")
     ax.plot(means, variances, "o-", color=BLUE, markersize=5, linewidth=0.8, label=label, zorder=3)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onmf._support.arrays import Array, Data, Mask
-from onmf._support.checks import is_number, require_seed, require_whole
+from onmf._support.checks import RandomState, is_number, require_seed, require_whole
 from onmf.data.inputs import layer_of
 from onmf.estimators.online import OnlineNMF
 from onmf.insight.convergence import LossCurve
@@ -21,6 +21,9 @@ from onmf.insight.features import directions
 from onmf.selection.agreement import Agreement, different, neighbour_distances
 from onmf.selection.holdout import rewinding_source
 from onmf.selection.runs import FitProgress, Ledger, Seeds, each_done
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PASSES = 50  # after twenty, runs of few cells still differ that have found the same
 LITTLE = 4.0  # times the least weight of a feature: the weight of a feature that no component of the consensus has
@@ -50,6 +53,13 @@ class Consensus:
         (seeds * K, F): the components of all runs, each of length 1.
     labels : array of int
         (seeds * K,): the group that each belongs to or, if left out, is nearest to.
+
+    Examples
+    --------
+    >>> found = onmf.consensus(X, 3, seeds=4, random_state=0, max_passes=5)
+    >>> found.stabilities.shape, found.model.transform(X).shape
+    ((3,), (60, 3))
+    >>> found.plot().savefig("consensus.png")
     """
 
     model: OnlineNMF
@@ -71,7 +81,7 @@ class Consensus:
         """Return the share of the runs' components that were not left out."""
         return float((self.distances <= self.threshold).mean())
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Return a Matplotlib figure: cNMF's clustergram, the distances between the runs' components by groups.
 
         Returns
@@ -105,7 +115,7 @@ def consensus(
     seeds: int = 10,
     *,
     threshold: float = 0.5,
-    random_state: Any = None,
+    random_state: RandomState = None,
     layer: str | None = None,
     n_jobs: int = 1,
     checkpoint: str | Path | None = None,
@@ -137,9 +147,11 @@ def consensus(
         A layer of an AnnData object, instead of its X.
     n_jobs : int, default 1
         Runs that learn at the same time, in threads; the result is the same.
-    checkpoint, resume : file name or None, and bool
-        Finished runs are written to this file; with ``resume`` those that it holds are not made again, and more
-        ``seeds`` add runs. Without ``random_state``, the seeds are those of the file.
+    checkpoint : str, Path or None
+        The file that finished runs are written to.
+    resume : bool
+        Whether the runs in that file are kept; more ``seeds`` add runs. Without ``random_state``, the seeds are those
+        of the file.
     callback : callable or None
         Called with a ``FitProgress`` after every fit; its loss is that of the last batch.
     verbose : int, default 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -19,6 +19,9 @@ from onmf.insight.noise import NOT_MEASURED, Growth, assumed_power
 from onmf.model.validation import require_valid_entries
 from onmf.samples import as_samples, checked_missing, stacked
 from onmf.selection.low_rank import FAR, FLAT, LowRank, Tails, is_exact, power_within_features, settled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROWS, COLUMNS = 500, 150  # more do not change the answer, but take longer
 MOST_READ = 20 * ROWS  # rows, if most of them are empty
@@ -49,12 +52,47 @@ WIDE = 1.15  # times a Gaussian's quartile: then all the noise is heavy-tailed, 
 class Suggestion:
     """A divergence for ``divergence=``, the reason for it, and the measurements.
 
-    ``decided`` is False if the data do not tell; the divergence is then a guess, or the safe default. ``ranking`` names
-    it and the others, the best first. The variance of the noise grows as mean^``power``, give or take ``power_error``:
-    0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito. ``outliers`` is the share of entries more than five
-    standard deviations away from a fit of rank ``rank`` to ``rows`` x ``columns`` entries, ``zeros`` is the share of
-    zeros, both among the entries that are not missing. A figure that was not measured is NaN. ``means`` and
-    ``variances``, in units of the data's mean, are what ``plot`` draws.
+    A figure that was not measured is NaN. Shares are among the entries that are not missing.
+
+    Attributes
+    ----------
+    divergence : str
+        The name of the divergence that suits the data best.
+    reason : str
+        Why, in words.
+    decided : bool
+        False if the data do not tell; the divergence is then a guess, or the safe default.
+    ranking : tuple[str, ...]
+        The divergence and the others, the best first.
+    power : float
+        The variance of the noise grows as mean^power: 0 means squared l2, 1 Kullback-Leibler, 2 Itakura-Saito.
+    power_error : float
+        The error of the power.
+    outliers : float
+        The share of entries more than five standard deviations away from a low-rank fit.
+    zeros : float
+        The share of zeros.
+    whole_numbers : bool
+        Whether all entries are whole numbers.
+    rank : int
+        The rank of the fit.
+    rows : int
+        Rows that were fitted.
+    columns : int
+        Columns that were fitted.
+    rows_read : int
+        Rows that were read.
+    means : array
+        Means of entries with similar fits, in units of the data's mean: the horizontal axis of ``plot``.
+    variances : array
+        Their variances, in the same units: its vertical axis.
+
+    Examples
+    --------
+    >>> found = onmf.suggest_divergence(X)
+    >>> found.divergence in found.ranking
+    True
+    >>> found.plot().savefig("noise.png")
     """
 
     divergence: str
@@ -85,7 +123,7 @@ class Suggestion:
         lines.append(f"looked at {self.rows} rows x {self.columns} columns; then: {', '.join(self.ranking[1:])}")
         return "\n    ".join(lines)
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Return a Matplotlib figure: the variance of the noise against the mean, with lines of powers 0, 1 and 2.
 
         Returns
@@ -98,29 +136,28 @@ class Suggestion:
         if not len(self.means):
             raise ValueError(f"there is no variance to draw. {self.reason}")
         growth = Growth(self.power, self.power_error, self.means, self.variances)
-        return variance_against_mean(growth, f"{self.divergence}: power {self.power:.2f} ± {self.power_error:.2f}")
+        power = "not measured" if np.isnan(self.power) else f"{self.power:.2f} ± {self.power_error:.2f}"
+        return variance_against_mean(growth, f"{self.divergence}: power {power}")
 
 
 def suggest_divergence(X: Data, *, missing: str | None = None, implicit: str = "zero") -> Suggestion:
     """Suggest the divergence for the noise of X: ``OnlineNMF(divergence=suggest_divergence(X).divergence)``.
 
-    X is whatever ``OnlineNMF.fit`` takes: an array, a sparse matrix, a data frame, AnnData, a source or an iterator of
-    batches. Where there are more, 500 samples and 150 features are examined. Samples are drawn at random, from the
-    first 10,000 of a file that is read in order; of a stream that is read once, they are the first ones. The same
-    data always get the same answer, in any units. ``missing="nan"`` and
-    ``implicit="missing"`` say which entries are missing, as in ``OnlineNMF``; weights of samples change nothing.
+    At most 500 samples and 150 features are examined. Samples are drawn at random, from the first 10,000 of a file
+    that is read in order; of a stream that is read once, they are the first ones. The same data always get the same
+    answer, in any units. Weights of samples change nothing.
 
     A low-rank fit is taken for the mean of every entry. The deviations from it show how the variance of the noise grows
-    with the mean, and how heavy its tails are (docs/decisions/0015-suggesting-a-divergence.md).
+    with the mean, and how heavy its tails are ([measured](../decisions/0015-suggesting-a-divergence.md)).
 
     Parameters
     ----------
     X : Data
         Samples, one per row.
     missing : {None, "nan"}
-        Whether NaN marks missing entries.
+        "nan": entries that are NaN are missing, as in ``OnlineNMF``.
     implicit : {"zero", "missing"}
-        What a sparse X does not store.
+        Entries that a sparse X does not store: zeros, or missing.
 
     Returns
     -------
@@ -291,8 +328,8 @@ def _suggestion(sample: _Excerpt, rng: np.random.Generator) -> Suggestion:
         reason=reason,
         decided=decided,
         ranking=ranking,
-        power=growth.power,
-        power_error=growth.error,
+        power=growth.power if growth.clear else np.nan,
+        power_error=growth.error if growth.clear else np.nan,
         outliers=np.nan if tails is None else tails.outliers,
         zeros=sample.zeros,
         whole_numbers=sample.whole,
@@ -331,9 +368,7 @@ def _chosen_divergence(growth: Growth, tails: Tails | None, zeros: float) -> tup
     if tails is not None and (found := _robust(tails, growth.power, measured)):
         return found
     if not growth.clear:
-        raise _UndecidedError(
-            f"the means of the entries differ too little to show how the variance grows ({measured})."
-        )
+        raise _UndecidedError("the means of the entries differ too little to show how the variance grows.")
     name, reason = _by_power(growth.power, measured, zeros)
     if tails is not None and tails.outliers >= FEW:
         reason += (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array
 
 from onmf import divergences, methods
 from onmf._support.arrays import Array, Data
-from onmf._support.checks import require_seed, require_whole
+from onmf._support.checks import RandomState, require_seed, require_whole
 from onmf._support.threads import cached_property
 from onmf.data import Rows, Source, SourceError
 from onmf.data.base import read_from
@@ -33,6 +33,9 @@ from onmf.samples import as_samples, checked_missing
 from onmf.selection.agreement import stability
 from onmf.selection.holdout import HoldoutMask, rewinding_source
 from onmf.selection.runs import FitProgress, Ledger, Seeds, each_done
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FIRST = 200  # samples that tell whether data are sparse
 MOST_ROWS, MOST_ENTRIES = 1024, 2**21  # of a batch that is judged
@@ -57,6 +60,13 @@ class RankSelection:
         (ranks,): that of the seeds' components, as ``consensus`` defines it: 1 if all are the same.
     not_tried : tuple[int, ...]
         Larger ones, once the loss had clearly turned.
+
+    Examples
+    --------
+    >>> found = onmf.select_rank(X, [2, 3], n_seeds=2, max_passes=1)
+    >>> found.recommended in found.ranks, list(found.table)[:2]
+    (True, ['rank', 'loss'])
+    >>> found.plot().savefig("ranks.png")
     """
 
     ranks: tuple[int, ...]
@@ -142,7 +152,7 @@ class RankSelection:
             )
         return "\n".join([*lines, "", self.reason])
 
-    def plot(self) -> Any:
+    def plot(self) -> Figure:
         """Draw ``onmf.plots.rank`` on a figure of its own, and return it; ``plot().savefig("ranks.png")`` writes it.
 
         Returns
@@ -152,7 +162,9 @@ class RankSelection:
         """
         from onmf.plots import new_figure, rank
 
-        return rank(self, new_figure(6.4, 5.0).add_subplot()).figure
+        figure = new_figure(6.4, 5.0)
+        rank(self, figure.add_subplot())
+        return figure
 
     @property
     def _best(self) -> int:
@@ -171,7 +183,7 @@ def select_rank(
     held_out: float = 0.1,
     max_passes: int = 5,
     patience: int | None = 5,
-    random_state: Any = None,
+    random_state: RandomState = None,
     layer: str | None = None,
     n_jobs: int = 1,
     checkpoint: str | Path | None = None,
@@ -213,8 +225,10 @@ def select_rank(
         A layer of an AnnData object, instead of its X.
     n_jobs : int, default 1
         Seeds that are fitted at the same time, in threads; the result is the same.
-    checkpoint, resume : file name or None, and bool
-        What has been found is written to this file after every rank; with ``resume`` it is continued from there.
+    checkpoint : str, Path or None
+        The file that what has been found is written to after every rank.
+    resume : bool
+        Whether to continue from that file.
     callback : callable or None
         Called with a ``FitProgress`` after every fit.
     verbose : int, default 0

@@ -37,9 +37,19 @@ class FitProgress:
     loss : float
         Per held-out entry; for consensus, per sample.
     done : int
-        Fits so far, and at most.
+        Fits so far.
     total : int
         Fits at most.
+
+    Examples
+    --------
+    >>> def show(progress):
+    ...     print(f"{progress.done} of {progress.total}: {progress.rank}")
+    >>> found = onmf.select_rank(X, [2, 3], n_seeds=2, callback=show)
+    1 of 4: 2
+    2 of 4: 2
+    3 of 4: 3
+    4 of 4: 3
     """
 
     rank: int

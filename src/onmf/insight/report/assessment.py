@@ -94,7 +94,7 @@ class Assessment:
 
     @property
     def shares(self) -> Array:
-        """Return the share of every component in the fits."""
+        """Return every component's share of a sample's fit, on average."""
         return Usage(self._usage).shares
 
     def skip(self, error: Exception, rows: int) -> None:

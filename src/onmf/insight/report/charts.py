@@ -71,6 +71,11 @@ def convergence(model: Any) -> Chart:
         f"The mean loss of a sample, just before it was learnt from, went from {loss[0]:.4g} in the first batch to "
         f"{smooth[-1]:.4g} at the end, over {int(curve.samples[-1]):,} samples."
     )
+    if len(loss) == 1:
+        text = (
+            f"All {int(curve.samples[-1]):,} samples came in one batch. Their mean loss, just before they were learnt "
+            f"from, was {loss[0]:.4g}; what it became, only more passes or data would show."
+        )
     layout = {"xaxis": _titled("samples learnt from"), "yaxis": _titled("mean loss"), **(LEGEND if several else {})}
     positive = bool((loss[kept] > 0).all())
     return Chart("convergence", "Convergence", text, [batches, mean] if several else [batches], layout, switch=positive)
@@ -133,10 +138,8 @@ def losses(found: Assessment) -> Chart:
 
 def residuals(found: Assessment) -> Chart | None:
     """Draw the sizes of residuals against fits, with the law that the divergence assumes; None if there are too few."""
-    values, fits = _entries(found)
+    values, fits, growth = _growth(found)
     sizes = np.abs(values - fits)
-    divergence = found.model.divergence_
-    growth = noise.growth(values, fits, np.square(sizes), bool(divergence.robust))
     if growth is noise.NOT_MEASURED:
         return None
     drawn = np.random.default_rng(0).permutation(len(fits))[:DOTS]
@@ -154,7 +157,7 @@ def residuals(found: Assessment) -> Chart | None:
             "hovertemplate": "fit %{x:.3g}<br>residual %{y:.3g}<extra></extra>",
         },
     ]
-    name, assumed = divergence_text(found.model), noise.assumed_power(divergence)
+    name, assumed = divergence_text(found.model), noise.assumed_power(found.model.divergence_)
     if assumed is not None:
         law = _scatter(f"what ‘{name}’ assumes", growth.means, np.sqrt(growth.law(assumed)), "lines")
         data.append({**law, "line": {"width": 2, "dash": "dash"}, "hoverinfo": "skip"})
@@ -163,8 +166,21 @@ def residuals(found: Assessment) -> Chart | None:
         "yaxis": _logarithmic("size of the residual", sizes[dots], typical),
         **LEGEND,
     }
-    text = f"How far entries lie from their fits. {_law(name, assumed, growth)}"
+    text = f"How far entries lie from their fits. {' '.join(_law(name, assumed, growth))}"
     return Chart("residuals", "Residuals against fits", text, data, layout, height=360)
+
+
+def law_missed(found: Assessment) -> tuple[str, str] | None:
+    """Return that residuals do not grow as the divergence assumes, and what that may mean; None if they may do."""
+    *_, growth = _growth(found)
+    law = _law(divergence_text(found.model), noise.assumed_power(found.model.divergence_), growth)
+    return (law[0], law[1]) if len(law) == 2 else None
+
+
+def _growth(found: Assessment) -> tuple[Array, Array, noise.Growth]:
+    """Return entries, their fits, and how the variance of their residuals grows."""
+    values, fits = _entries(found)
+    return values, fits, noise.growth(values, fits, np.square(values - fits), bool(found.model.divergence_.robust))
 
 
 def _entries(found: Assessment) -> tuple[Array, Array]:
@@ -177,19 +193,21 @@ def _entries(found: Assessment) -> tuple[Array, Array]:
     return np.asarray(whole.matrix, dtype=np.float64)[usable], fits[usable]
 
 
-def _law(name: str, assumed: float | None, growth: noise.Growth) -> str:
+def _law(name: str, assumed: float | None, growth: noise.Growth) -> tuple[str, ...]:
+    """Return the law that the divergence assumes beside the measured one and, where they differ, what that may mean."""
     if assumed is None:
-        return f"‘{name}’ assumes no particular law."
+        return (f"‘{name}’ assumes no particular law.",)
     says = f"‘{name}’ assumes noise whose variance grows as the fit to the power {assumed:.2g}"
     if assumed == 0:
         says = f"‘{name}’ assumes noise of the same size whatever the fit (power 0)"
     if not growth.clear:
-        return f"{says}; the fits of these data span too little to tell."
+        return (f"{says}; the fits of these data span too little to tell.",)
     if abs(growth.power - assumed) < 0.5:
-        return f"{says}; here the power is {growth.power:.2f}, which is close."
+        return (f"{says}; here the power is {growth.power:.2f}, which is close.",)
     return (
-        f"{says}; here the power is {growth.power:.2f}. If that is noise, onmf suggest finds a divergence that suits; "
-        "it may also be details that so few components leave out."
+        f"{says}; here the power is {growth.power:.2f}.",
+        "If that is noise, onmf suggest finds a divergence that suits; it may also be details that so few components "
+        "leave out.",
     )
 
 

@@ -14,7 +14,7 @@ from onmf._support.arrays import Array
 from onmf._support.atomic import replacing
 from onmf._support.version import __version__
 from onmf.data import Source
-from onmf.insight.features import changed_settings, divergence_text, similarity, source_of
+from onmf.insight.features import changed_settings, divergence_text, method_text, similarity, source_of
 from onmf.insight.report import charts
 from onmf.insight.report.advice import Advice, advice
 from onmf.insight.report.assessment import Assessment, Example, assess
@@ -100,7 +100,8 @@ def rendered(report: Report, title: str) -> str:
         charts={chart.name: chart for chart in drawn},
         figures={chart.name: {"data": chart.data, "layout": chart.layout} for chart in drawn},
         warnings=[each for each in report.advice if not each.note],
-        notes=[each for each in report.advice if each.note],
+        remarks=[each for each in report.advice if each.note and each.code == "noise"],
+        notes=[each for each in report.advice if each.note and each.code != "noise"],
         plotly=get_plotlyjs(),
     )
 
@@ -118,7 +119,7 @@ def facts(model: Any) -> dict[str, str]:
         "features": f"{model.n_features_in_:,}",
         "components": f"{model.n_components_}" + (f", {fixed} of them fixed" if fixed else ""),
         "divergence": divergence_text(model),
-        "method": model.method_.text() if online else "multiplicative updates",
+        "method": method_text(model.method, model.method_) if online else "multiplicative updates",
         "passes" if online else "iterations": f"{model.n_iter_}",
         "seconds": f"{float(history['seconds'][-1]):.3g}",
         "estimator": type(model).__name__,
