@@ -46,7 +46,6 @@ PARAMETERS = {
     "ours": ("tau", "K"),
 }
 FIGURES = {"tau": "S-1", "K": "S-2", "a": "S-3"}  # the paper's
-EVERY_FACTOR = sorted({float(factor) for factors in FACTORS.values() for factor in factors if factor != FOUND})
 OUR_TAU = 30  # where the surrogate's chunks begin
 MIDDLE_C = 0.5  # the middle one of those that compete
 ORDER = [*FACTORS]
@@ -144,28 +143,27 @@ class Sensitivity(Synthetic):
     def caption(self) -> str:
         of_c = " (for c: the one found)" if "ol-adaptive" in self.methods else ""
         return (
-            f"Until the training loss is within {CLOSE:.0%} of the run's own final one: the slowest / the fastest, in "
-            f"samples and in seconds, and by factor the samples, divided by those of the unchanged setting{of_c}. "
-            f"Beside them the largest / smallest final loss. Larger K takes longer by its products alone, and a larger "
-            f"tau saves updates, so that samples judge. Factors of tau above {LARGEST_TAU:g} are beyond the paper's "
-            "rule of thumb, and are not judged, nor in the ratios."
+            f"Samples and seconds until the training loss is within {CLOSE:.0%} of the run's own final one, of the "
+            "slowest / of the fastest; the largest / smallest final loss; and the samples by factor, divided by those of "
+            f"the unchanged setting{of_c}. Larger K takes longer by its products alone, and a larger tau saves updates, so "
+            f"that samples judge. Factors of tau above {LARGEST_TAU:g} are beyond the paper's rule of thumb, and are "
+            "neither judged nor in the ratios."
         )
 
     def summary(self, results: Results, about: Mapping[str, Facts]) -> list[dict[str, Any]]:
         """Return one row per divergence, method and parameter."""
         rows, groups = [], varied(results)
-        columns = [factor for factor in EVERY_FACTOR if any(factor in FACTORS[name] for _, name in groups)]
         for (method, parameter), by_title in groups.items():
             for title, found in by_title.items():
                 needed = convergence(found, "samples")
                 row: dict[str, Any] = {"divergence": title, "method": TITLES[method], "parameter": parameter}
                 for measure in ("samples", "seconds"):
-                    row[f"slowest / fastest, {measure}"] = spread(
-                        convergence(judged_factors(parameter, found), measure)
-                    )
-                row["largest / smallest loss"] = spread(final_losses(judged_factors(parameter, found)))
+                    row[measure] = spread(convergence(judged_factors(parameter, found), measure))
+                row["loss"] = spread(final_losses(judged_factors(parameter, found)))
                 own = needed[UNCHANGED[parameter]]
-                row |= {f"x {factor:g}": needed[factor] / own if factor in needed else "" for factor in columns}
+                row["samples by factor"] = ", ".join(
+                    f"{_legend('', f).strip()}: {n / own:.3g}" for f, n in needed.items()
+                )
                 rows.append(row)
         return sorted(rows, key=lambda row: list(results).index(row["divergence"]))
 

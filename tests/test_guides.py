@@ -72,7 +72,9 @@ def test_the_options_that_guides_name_between_their_blocks_exist() -> None:
     assert found > 15
 
 
-@pytest.mark.parametrize("page", [*sorted(GUIDES.glob("*.md")), GUIDES.parent / "gallery.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*sorted(GUIDES.glob("*.md")), GUIDES.parent / "gallery.md"], ids=lambda page: page.stem
+)
 def test_a_page_whose_code_draws_names_the_extra_before_the_code(page: Path) -> None:
     text = page.read_text()
     drawing = [found for found in FENCE.finditer(text) if "savefig" in found[3]]

@@ -1,7 +1,7 @@
 """Components in words: their leading features, and how often these occur together.
 
-With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of a sample's fit, on average,
-features are ranked by
+With p_kf = W_kf / sum_f W_kf, the shares of the features in component k, and u_k its share of a sample's fit, on
+average, features are ranked by
 
 - *weight*: p_kf;
 - *lift*: p_kf / (p_f + 1/F), p_f = sum_k u_k p_kf being the feature's share over all components. The mean share 1/F is
