@@ -144,10 +144,10 @@ class Sensitivity(Synthetic):
         of_c = " (for c: the one found)" if "ol-adaptive" in self.methods else ""
         return (
             f"Samples and seconds until the training loss is within {CLOSE:.0%} of the run's own final one, of the "
-            "slowest / of the fastest; the largest / smallest final loss; and the samples by factor, divided by those of "
-            f"the unchanged setting{of_c}. Larger K takes longer by its products alone, and a larger tau saves updates, so "
-            f"that samples judge. Factors of tau above {LARGEST_TAU:g} are beyond the paper's rule of thumb, and are "
-            "neither judged nor in the ratios."
+            "slowest / of the fastest; the largest / smallest final loss; and the samples by factor, divided by those "
+            f"of the unchanged setting{of_c}. Larger K takes longer by its products alone, and a larger tau saves "
+            f"updates, so that samples judge. Factors of tau above {LARGEST_TAU:g} are beyond the paper's rule of "
+            "thumb, and are neither judged nor in the ratios."
         )
 
     def summary(self, results: Results, about: Mapping[str, Facts]) -> list[dict[str, Any]]:
