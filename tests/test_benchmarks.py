@@ -33,12 +33,12 @@ for name in json.loads(sys.argv[1]):
         said[name] = [1, f"{type(error).__name__}: {error}"]
 missing = []
 for module, names in json.loads(sys.argv_imports):
-    found = importlib.import_module(module)
     for name in names:
         try:
-            hasattr(found, name) or importlib.import_module(f"{module}.{name}")
-        except ImportError:
-            missing.append(f"{module}.{name}")
+            hasattr(importlib.import_module(module), name) or importlib.import_module(f"{module}.{name}")
+        except ImportError as error:
+            if error.name != "torch":
+                missing.append(f"{module}.{name}")
 print(json.dumps([said, missing]))
 """
 
@@ -63,6 +63,8 @@ def answers() -> tuple[dict[str, tuple[int, str]], list[str]]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_benchmark_says_how_to_use_it(name: str, answers: tuple[dict[str, tuple[int, str]], list[str]]) -> None:
     status, printed = answers[0].get(name, (1, "it took no notice of --help"))
+    if "No module named 'torch'" in printed:
+        pytest.skip("install onmf[gpu]")
     assert status == 0, printed
     assert printed.startswith("usage: ")
 

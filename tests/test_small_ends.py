@@ -131,7 +131,7 @@ def test_messages_end_with_a_cure_that_fits(folder: Path) -> None:
             "-1",
             "NMF needs x >= 0. If these are logarithms or z-scores, give the counts instead; if it is noise around ",
         ),
-        ("nan", r"learn from the rest with missing='nan' (--missing nan)."),
+        ("nan", r"learn from the rest with missing='nan' (--missing nan); a masked entry is NaN, too."),
     ):
         with pytest.raises(ValueError, match=re.escape(cure)):
             onmf.OnlineNMF(K).fit(np.array([[float(cells), 1.0]] * 5))

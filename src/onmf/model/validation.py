@@ -72,7 +72,7 @@ def require_valid_entries(X: Any, rows: Any = None, names: Sequence[str] | None 
     number, column, value = number[first], column[first], value[first]
     if np.isnan(value):
         what = "NaN in the data"
-        cure = "fill or drop it, or learn from the rest with missing='nan' (--missing nan)"
+        cure = "fill or drop it, or learn from the rest with missing='nan' (--missing nan); a masked entry is NaN, too"
     elif np.isinf(value):
         what, cure = "Infinity (inf) in the data", "remove it first"
     else:
