@@ -90,7 +90,8 @@ def save(picture: Path, place: Path) -> None:
         small = cropped(large).convert("RGB")
         if place.name == "demo.png":  # grain does not pack
             small.thumbnail((WIDEST, WIDEST), Image.Resampling.LANCZOS)
-        small = small.quantize(COLOURS, dither=Image.Dither.NONE)
+        if place.name != "abundances.png":  # whose colours blend
+            small = small.quantize(COLOURS, dither=Image.Dither.NONE)
     small.save(place, optimize=True)
     print(f"{place.relative_to(DOCS)}: {place.stat().st_size / 1000:.0f} kB")
 

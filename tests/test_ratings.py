@@ -111,7 +111,7 @@ def test_of_repeated_ratings_the_last_one_counts_and_empty_ones_are_not_known(
         ("who,film,stars\na,x,good\n", OPTIONS, "'good' is not a number at row a"),
         ("who,film,stars\na,x\n", OPTIONS, "has 2 values, the header has 3"),
         ("who,film,stars\na,x,\n", OPTIONS, "no known rating"),
-        ("who,film,stars\na,x,inf\n", OPTIONS, "no known rating, or one larger than 1e+100"),
+        ("who,film,stars\na,x,inf\n", OPTIONS, "a rating larger than 1e+100"),
         ("who,film,stars\na,x,1\n" * 2000, f"{OPTIONS}&memory=90kB", "takes"),
     ],
 )
@@ -165,6 +165,12 @@ def test_other_data_have_the_items_of_the_model_and_unknown_ones_are_counted(
     expected = np.zeros((2, ITEMS))
     expected[0, [source.feature_names.index("f3"), source.feature_names.index("f1")]] = 4, 5
     np.testing.assert_allclose(np.concatenate(list(model.transform(source))), model.transform(expected))
+
+
+def test_a_file_of_unknown_items_gets_what_is_popular(model: OnlineNMF, tmp_path: Path) -> None:
+    path = written(tmp_path / "new.csv", "who,film,stars\nme,new,2\n")
+    ((_, X),) = open_source(str(path), like=model.source_).batches(10)
+    assert recommend(model, X.toarray()) == recommend(model, np.zeros((1, ITEMS)))
 
 
 # Recommending

@@ -75,8 +75,10 @@ class Ratings(Rows):
             unknown += int((columns < 0).sum())
             parts.append((rows[there], columns[there], X[there, 0]))
         rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
-        if not (len(values) and (abs(values) < LARGEST).all()):
-            raise SourceError(f"{by_user.where} has no known rating, or one larger than {LARGEST:g}.")
+        if not len(values) and not known:
+            raise SourceError(f"{by_user.where} has no known rating.")
+        if not (abs(values) < LARGEST).all():
+            raise SourceError(f"{by_user.where} has a rating larger than {LARGEST:g}.")
         # The last of each pair: unique finds the first one, from behind.
         _, last = np.unique((rows.astype(np.int64) * len(places) + columns)[::-1], return_index=True)
         kept = len(values) - 1 - last
@@ -90,8 +92,9 @@ class Ratings(Rows):
         super().__init__(scipy.sparse.csr_matrix((values[kept], (rows[kept], columns[kept])), shape=shape))
         self.where, self.index_name, self.feature_names = by_user.where, by_user.index_name, list(places)
         self.users = np.array(list(users), dtype=object)
-        means = item_means(rows[kept], columns[kept], values[kept], shape).round(4)
-        self.chosen = {"means": means.tolist(), "low": float(values.min()), "high": float(values.max())}
+        if len(kept):  # or else those of the model stay
+            means = item_means(rows[kept], columns[kept], values[kept], shape).round(4)
+            self.chosen = {"means": means.tolist(), "low": float(values.min()), "high": float(values.max())}
 
     def batches(
         self, size: int, rng: np.random.Generator | None = None, on_bad: OnBad | None = None, first: int = 0
