@@ -54,7 +54,7 @@ def work_without_extras(place: Path) -> None:
     folder.mkdir()
     (folder / "x.csv").write_text("a,b,c\n" + "".join(f"{i % 7},{i % 5},{i % 3}\n" for i in range(1, 301)))
     (folder / "x.parquet").touch()
-    assert "Commands" in run(onmf, "--help", cwd=folder)
+    assert "onmf fit" in run(onmf, "--help", cwd=folder)
     run(onmf, "fit", "x.csv", "-k", "2", "--out", "model", cwd=folder)
     run(onmf, "transform", "model", "x.csv", "--out", "h.csv", cwd=folder)
     assert len((folder / "h.csv").read_text().splitlines()) == 301
