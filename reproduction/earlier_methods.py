@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from onmf.coefficients import Coefficients, CoefficientSolver, Descent, Multiplicative, Problem, iterate, precise_solver
+from onmf.coefficients import Coefficients, CoefficientSolver, Multiplicative, Problem, precise_solver
 from onmf.coefficients.kernels import cached_njit, kernel, pack, packed_product
-from onmf.divergences import Divergence
+from onmf.coefficients.kernels.compiled import VECTOR_SUMS
+from onmf.divergences import Divergence, Huber
 from onmf.methods import DictionarySet, Method, Penalties, Penalty, Samples, State, require_at_least, require_whole
 
 Array: TypeAlias = npt.NDArray[np.floating[Any]]
 Counts: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 TINY = 1e-30  # stands for zero where something is divided by it
-ONE_STEP = Multiplicative(max_iter=1)
 
 
 class EarlierMethod(Method):
@@ -261,30 +261,81 @@ class PenaltyByLength(Penalty):
 
 
 @dataclass(frozen=True)
-class UntilStill(Multiplicative):
-    """Multiplicative steps; after each ten, samples leave whose objective has fallen by less than ``tol`` of itself."""
+class UntilStill(CoefficientSolver):
+    """Multiplicative steps under Huber's loss; after each ten, samples leave whose objective fell by less than ``tol``.
 
-    uses_tol: ClassVar[bool] = True
+    A step is that of least squares reweighted by c = min(1, delta / |r|): h <- h o cxW' / (cyW' + penalty). As in
+    ``Multiplicative``, the share of l2 in the denominator shortens it.
+    """
+
+    shares: ClassVar[bool] = False
 
     def _solve(self, problem: Problem, H: Array) -> Coefficients:
-        return iterate(_Steps(problem, H, self.tol), self.max_iter)
+        X, W, l1, box, found = problem.X, problem.W, problem.l1[:, 0], problem.box, Coefficients.untested(H)
+        weights = X.entry_weights if X.masked else np.ones_like(X.matrix)
+        delta = cast(float, cast(Huber, problem.divergence).delta)
+        numbers = delta, problem.penalty.l2, box.low, box.high, self.tol
+        steps_until_still(X.matrix, weights, W, l1, H, found.iterations, found.converged, *numbers, self.max_iter)
+        return found
 
 
-class _Steps(Descent):
-    def __init__(self, problem: Problem, H: Array, tol: float) -> None:
-        super().__init__(problem, H)
-        self.tol, self.number = tol, 0
-        self.objective: Array | None = None  # at the last test
-
-    def step(self) -> Mask:
-        problem = self.problem
-        self.H = ONE_STEP.improved(problem, self.H)
-        self.number += 1
-        if self.number % 10 == 0:
-            before, self.objective = self.objective, problem.objective(self.H, np.maximum(problem.fit(self.H), TINY))
-            if before is not None:
-                self.done = before - self.objective <= self.tol * before
-        return self.nobody()
+@kernel("nF nF KF n nK* n* n*", fastmath=VECTOR_SUMS, error_model="numpy")
+def steps_until_still(
+    X: Array,
+    weights: Array,
+    W: Array,
+    l1: Array,
+    H: Array,
+    iterations: Counts,
+    converged: Mask,
+    delta: float,
+    l2: float,
+    low: float,
+    high: float,
+    tol: float,
+    most: int,
+) -> None:
+    """Make the steps of ``UntilStill`` in place in H, ``most`` of them at most."""
+    K, F = W.shape
+    zero, half, tiny = W.dtype.type(0), W.dtype.type(0.5), W.dtype.type(TINY)
+    y, above, below = np.empty_like(W[0]), np.empty_like(W[0]), np.empty_like(W[0])
+    for i in range(len(H)):
+        x, weight, h, before = X[i], weights[i], H[i], zero
+        for step in range(most + 1):
+            for f in range(F):
+                y[f] = tiny
+            for k in range(K):
+                share, w = h[k], W[k]
+                for f in range(F):
+                    y[f] += share * w[f]
+            iterations[i] = step
+            if step > 0 and step % 10 == 0:
+                now = zero
+                for f in range(F):
+                    r = abs(x[f] - y[f])
+                    c = min(r, delta)
+                    now += weight[f] * c * (r - half * c)
+                for k in range(K):
+                    now += (l1[i] + half * l2 * h[k]) * h[k]
+                if step > 10 and before - now <= tol * before:
+                    converged[i] = True
+                    break
+                before = now
+            if step == most:
+                break
+            for f in range(F):
+                c = weight[f] * delta / max(abs(x[f] - y[f]), delta)
+                above[f], below[f] = c * x[f], c * y[f]
+            for k in range(K):
+                w, up, down = W[k], zero, zero
+                for f in range(F):
+                    up += above[f] * w[f]
+                    down += below[f] * w[f]
+                down = max(down + l2 * h[k] + l1[i], tiny)
+                factor = up / down
+                if l2 > 0:
+                    factor **= down / (down + l2 * h[k])
+                h[k] = min(max(h[k] * factor, low), high)
 
 
 @dataclass(frozen=True, repr=False)
@@ -317,7 +368,7 @@ class Wang(EarlierMethod, name="wang"):
             raise ValueError(f"rho must lie in [0, 1], got {self.rho!r}.")
 
     def serves(self, divergence: Divergence) -> bool:
-        return divergence.robust and divergence.lipschitz is not None
+        return isinstance(divergence, Huber)
 
     def coefficient_solver(self, divergence: Divergence, masked: bool = False) -> CoefficientSolver:
         return UntilStill(self.tol, self.max_iter)

@@ -16,7 +16,8 @@ from onmf.methods import Method
 from onmf.model.penalty import Penalties, Penalty
 from onmf.model.sets import DictionarySet, project_on_simplex
 from onmf.model.state import State
-from reproduction.earlier_methods import Guan, Lefevre, Wang, averaged_steps
+from onmf.samples import Samples
+from reproduction.earlier_methods import Guan, Lefevre, UntilStill, Wang, averaged_steps
 from tests.learning import updated
 
 K, F = 8, 40
@@ -193,6 +194,22 @@ def test_wangs_coefficients_stop_sample_by_sample_after_tens_of_steps() -> None:
     assert len(set(found.iterations)) > 1
     assert not (found.iterations % 10).any()
     np.testing.assert_allclose(alone.H[0], found.H[7], rtol=1e-10)
+
+
+@pytest.mark.parametrize("penalty", [Penalty(), Penalty(l2=0.3, l1=0.1)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_wangs_steps_are_those_of_reweighted_least_squares(penalty: Penalty, weighted: bool) -> None:
+    X, W = problem("wang", 12)
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0], X.shape) if weighted else np.ones_like(X)
+    posed = Problem(Huber(0.2), Samples(X, weights) if weighted else X, W, penalty=penalty)
+    H, steps = posed.start(), 7
+    found = UntilStill(max_iter=steps).solve(posed)
+    for _ in range(steps):
+        c = weights * 0.2 / np.maximum(np.abs(X - H @ W), 0.2)
+        below = (c * (H @ W)) @ W.T + penalty.l1 + penalty.l2 * H
+        H = H * (((c * X) @ W.T) / below) ** (below / (below + penalty.l2 * H))
+    assert posed.upper_bounds is None or (posed.upper_bounds > H).all()
+    np.testing.assert_allclose(found.H, H, rtol=1e-10)
 
 
 def test_wang_restores_a_component_that_would_vanish() -> None:
