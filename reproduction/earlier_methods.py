@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onmf.coefficients import Coefficients, CoefficientSolver, Multiplicative, Problem, precise_solver
-from onmf.coefficients.kernels import cached_njit, kernel, pack, packed_product
-from onmf.coefficients.kernels.compiled import VECTOR_SUMS
+from onmf.coefficients.kernels import VECTOR_SUMS, cached_njit, kernel, pack, packed_product
 from onmf.divergences import Divergence, Huber
 from onmf.methods import DictionarySet, Method, Penalties, Penalty, Samples, State, require_at_least, require_whole
 

@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from onmf.coefficients.kernels import multiplicative as multiplicative
     from onmf.coefficients.kernels import simplex as simplex
     from onmf.coefficients.kernels.cache import cached_njit
-    from onmf.coefficients.kernels.compiled import kernel
+    from onmf.coefficients.kernels.compiled import VECTOR_SUMS, kernel
     from onmf.coefficients.kernels.dictionary import packed_product
     from onmf.coefficients.kernels.gram import pack
 
-__all__ = ["cached_njit", "kernel", "pack", "packed_product"]
+__all__ = ["VECTOR_SUMS", "cached_njit", "kernel", "pack", "packed_product"]
 
 MODULES = ("coordinate_descent", "dictionary", "gram", "interior", "multiplicative", "simplex")
-HOMES = {"cached_njit": "cache", "kernel": "compiled", "pack": "gram", "packed_product": "dictionary"}
+HOMES = {
+    "VECTOR_SUMS": "compiled",
+    "cached_njit": "cache",
+    "kernel": "compiled",
+    "pack": "gram",
+    "packed_product": "dictionary",
+}
 
 
 def __getattr__(name: str) -> Any:
