@@ -261,7 +261,7 @@ class PenaltyByLength(Penalty):
 
 @dataclass(frozen=True)
 class UntilStill(CoefficientSolver):
-    """Multiplicative steps under Huber's loss, ten at a time, until a sample's objective falls by ``tol`` of it or less.
+    """Multiplicative steps under Huber's loss, until ten lower a sample's objective by ``tol`` of it at most.
 
     A step is that of least squares reweighted by c = min(1, delta / |r|): h <- h o cxW' / (cyW' + penalty). As in
     ``Multiplicative``, the share of l2 in the denominator shortens it.
