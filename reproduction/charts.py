@@ -31,14 +31,14 @@ def gallery(pictures: Sequence[tuple[str, Array]], columns: int, inches: float) 
     return figure
 
 
-def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
+def panels(charts: Mapping[str, Lines], x: str, y: str, usual: str = "") -> Any:
     """Return a figure of line charts on logarithmic axes, by title.
 
-    A line looks the same in all of them, and a contestant in all figures.
+    A line looks the same in all of them, and a contestant in all figures. The line named ``usual`` is black.
     """
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    rows, columns = -(-len(charts) // 3), min(3, len(charts))
+    rows, columns = -(-len(charts) // 2), min(2, len(charts))
     figure = plots.new_figure(4.4 * columns, 3.3 * rows + 0.4)
     names = list(dict.fromkeys(name for lines in charts.values() for name in lines))
     if set(names) <= set(CONTESTANTS.values()):
@@ -47,7 +47,7 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
         axes = figure.add_subplot(rows, columns, place)
         for name, (across, up) in lines.items():
             which = names.index(name)
-            colour = COLOURS[min(which, len(COLOURS) - 1)]
+            colour = COLOURS[-1 if name == usual else min(which, len(COLOURS) - 1)]
             style = {"color": colour, "linestyle": STROKES[which % len(STROKES)], "marker": MARKS[which % len(MARKS)]}
             axes.plot(across, up, label=name, **style, markevery=[-1], markersize=5, linewidth=1.6)
         axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
@@ -55,7 +55,7 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
             low, high = axis.get_view_interval()
             subs = (1, 1.5, 2, 3, 5, 7) if high < 20 * low else (1, 2, 5) if high < 1000 * low else (1,)
             axis.set_major_locator(MaxNLocator(5) if high < 3 * low else LogLocator(subs=subs))
-            axis.set_major_formatter(FormatStrFormatter("%g"))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: _label(value)))
             axis.set_minor_locator(NullLocator())
         axes.tick_params(labelsize=9)
         axes.spines[["top", "right"]].set_visible(False)
@@ -65,3 +65,8 @@ def panels(charts: Mapping[str, Lines], x: str, y: str) -> Any:
     ncols = min(len(shown), columns + 1)
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=ncols, frameon=False, handlelength=3)
     return figure
+
+
+def _label(value: float) -> str:
+    """Write the number beside a tick: millions with an M."""
+    return f"{value / 1e6:g} M" if value >= 1e6 else f"{value:g}"

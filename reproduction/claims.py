@@ -12,8 +12,8 @@ for each kind of claim:
   runs end, and would be another one in longer runs.
 - topics, noise, shadows: unsettled if the method that the claim names was still falling. That
   *OL-Wang fails* at something is unsettled the other way round: if it failed and was still falling.
-- insensitivity: unsettled if the slowest run was still falling. Not so for K: fewer components fit less well however
-  long they learn.
+- insensitivity: unsettled if the slowest run, or the one that ended highest, was still falling. Not so for K: fewer
+  components fit less well however long they learn.
 - which of two methods takes longer for the same samples does not depend on how many there are, and is never unsettled.
 
 At the paper's number of samples nothing is unsettled: the claims are about runs of that length.
@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onmf.methods import Adaptive, Paper
-from reproduction.contest import TITLES, Guan, Lefevre, Wang, canonical, seconds_to
+from reproduction.contest import MOST_ITERATIONS, TITLES, Guan, Lefevre, Wang, canonical, seconds_to
 
 HOLDS, IN_PART, NOT, NOT_EXAMINED = "holds", "holds in part", "does not hold", "not examined"
 TOO_SHORT = "too short to tell"
@@ -55,7 +55,8 @@ IN_WORDS |= {each.name: f"the reconstruction of {each.title.partition(',')[0]}" 
 class Claim:
     """A sentence of the paper, the measurement made here, and whether it confirms the sentence, case by case.
 
-    ``sentence`` has {} where it names a method; ``figure`` is the measurement in a few words.
+    ``sentence`` has {} where it names a method; ``figure`` is the measurement in a few words. ``where`` names the data
+    that the sentence is about, if an experiment has claims about several.
     """
 
     sentence: str
@@ -64,12 +65,14 @@ class Claim:
     unsettled: Sequence[bool] = ()  # which cases might turn out differently in a longer run; empty: none
     method: str = "ol"
     figure: str = ""
+    where: str = ""
 
     @property
     def claim(self) -> str:
         """Return the sentence about the method, marked if the paper does not have it."""
-        others = self.method in NOT_THE_PAPERS or self.sentence.startswith("Stand-in")
-        return ("(not in the paper) " if others else "") + self.sentence.format(IN_WORDS[self.method])
+        others = self.method in NOT_THE_PAPERS or self.where.startswith("Stand-in")
+        where = f"{self.where}: " if self.where else ""
+        return ("(not in the paper) " if others else "") + where + self.sentence.format(IN_WORDS[self.method])
 
     @property
     def verdict(self) -> str:
@@ -112,9 +115,12 @@ def failing_early(successes: Sequence[bool], runs: Sequence[Sequence[Mapping[str
 
 SIGNIFICANTLY = 1.5  # times as fast; within this factor of each other, times are called equal
 NEARLY = 0.005  # above Batch's final loss: shown beside the time to that loss itself
-TO_BATCH = "Batch's time / time to its final loss"
-NEAR_BATCH = f"Batch's time / time to within {NEARLY:.1%} of it"
+TO_BATCH = "speed-up to Batch's final loss"
+NEAR_BATCH = f"speed-up to within {NEARLY:.1%} of it"
 NOT_RUN = "not run yet"
+BATCH_STOPS = (
+    f"Batch stops when its loss falls by less than 1e-5 of itself over ten iterations, or after {MOST_ITERATIONS}"
+)
 OF_COPIES = (
     "Equal copies change no update of Batch, so it learnt from one copy; its time is that of its iterations on all N "
     "samples, of which ten were timed."
@@ -137,10 +143,8 @@ def mean(found: Sequence[Facts], measure: str) -> float:
 
 def mean_and_deviation(values: Sequence[float], digits: int = 4) -> str:
     """Write values as the paper does: mean (standard deviation)."""
-    if len(values) < 2:
-        return f"{np.mean(values):.{digits}g}"
-    deviation = float(np.std(values, ddof=1))
-    return f"{np.mean(values):.{digits}g} ({deviation:{'.0f' if deviation > 100 else '.2g'}})"
+    text = number(float(np.mean(values)), digits)
+    return text if len(values) < 2 else f"{text} ({number(float(np.std(values, ddof=1)), 2)})"
 
 
 def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
@@ -150,18 +154,14 @@ def means(found: Sequence[Facts], measures: Sequence[str]) -> dict[str, str]:
 
 
 def lines(by_method: ByMethod, measure: str) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the lines of a chart: a measure against seconds, from the first initial dictionary.
-
-    Earlier records did not keep the course of a run: only its end is shown.
-    """
-    first = {TITLES[who]: facts for who, (facts, *_) in by_method.items()}
-    shown = {title: {"points": f["points"][-1:]} if f.get("earlier") else f for title, f in first.items()}
-    return {title: curve(facts, measure) for title, facts in shown.items()}
+    """Return the lines of a chart: a measure against seconds, from the first initial dictionary."""
+    return {TITLES[who]: curve(facts, measure) for who, (facts, *_) in by_method.items()}
 
 
 def curve(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
-    """Return seconds, and the measure at each of them."""
-    return [point["seconds"] for point in facts["points"]], [point[measure] for point in facts["points"]]
+    """Return seconds, and the measure at each of them; without the start, which has no place on a logarithmic axis."""
+    points = [point for point in facts["points"] if point["seconds"] > 0]
+    return [point["seconds"] for point in points], [point[measure] for point in points]
 
 
 def paired(by_method: ByMethod, method: str) -> list[tuple[Facts, Facts]]:
@@ -198,14 +198,20 @@ def _cell(ratios: list[float]) -> str:
     return mean_and_deviation(reached) + some
 
 
-def listed(values: Sequence[float], form: str = ".3g") -> str:
+def number(value: float, digits: int = 3) -> str:
+    """Write a number with this many significant digits, and no exponent where it is large."""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+" in text else text
+
+
+def listed(values: Sequence[float], form: str = "") -> str:
     """Write the values in words, separated by commas."""
-    return ", ".join(f"{value:{form}}" for value in values)
+    return ", ".join(f"{value:{form}}" if form else number(value) for value in values)
 
 
-def span(values: Sequence[float], form: str = ".3g") -> str:
+def span(values: Sequence[float], form: str = "") -> str:
     """Write the smallest and the largest value."""
-    low, high = (f"{value:{form}}" for value in (min(values), max(values)))
+    low, high = (listed([value], form) for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -214,14 +220,20 @@ def among(titles: Collection[str], all_of_them: int) -> str:
     return f" ({', '.join(titles)})" if len(titles) < all_of_them else ""
 
 
-def faster_than_batch(sentence: str, results: Results, method: str) -> Claim:
+def how_batch_stopped(results: Results) -> str:
+    """Say when Batch stops, and how many of its runs met the limit on iterations."""
+    met = [not facts.get("converged", True) for found in results.values() for facts in found.get("batch", ())]
+    return f"{BATCH_STOPS}{f': {sum(met)} of {len(met)} runs met that limit' if met else ''}."
+
+
+def faster_than_batch(sentence: str, results: Results, method: str, where: str = "") -> Claim:
     """Judge the paper's main claim by the time to Batch's final loss, on each data set and from each start."""
     compared = {title: found for title, found in results.items() if paired(found, method)}
     ratios = {title: speedups(found, method) for title, found in compared.items()}
     each = ", ".join(f"{title} {_times(ratios[title], _ends(found, method))}" for title, found in compared.items())
     every = [ratio for found in ratios.values() for ratio in found]
     reached = [ratio for ratio in every if ratio]
-    speeds = f", {span(reached)} times Batch's speed" if reached else ""
+    speeds = f", {span(reached)} times as fast" if reached else ""
     return Claim(
         sentence,
         f"Batch's time / time to Batch's final training loss: {each}" if ratios else NOT_RUN,
@@ -232,11 +244,12 @@ def faster_than_batch(sentence: str, results: Results, method: str) -> Claim:
             for ratio, pair in zip(ratios[title], paired(found, method), strict=True)
         ],
         method,
-        f"Batch's loss reached in {len(reached)} of {len(every)}{speeds}" if every else "",
+        f"reached in {len(reached)} of {len(every)}{speeds}" if every else "",
+        where,
     )
 
 
-def shorter_run(sentence: str, results: Results, method: str, paper: str) -> Claim:
+def shorter_run(results: Results, method: str, paper: str, where: str = "") -> Claim:
     """Judge the running times alone, as the paper's tables do, whatever the runs have learnt."""
     ratios = [
         np.mean([batch["seconds"] for _, batch in pairs]) / np.mean([facts["seconds"] for facts, _ in pairs])
@@ -245,7 +258,9 @@ def shorter_run(sentence: str, results: Results, method: str, paper: str) -> Cla
     ]
     text = f"Batch's running time / this one's: {listed(ratios)} (the paper: {paper})" if ratios else NOT_RUN
     good = [ratio >= SIGNIFICANTLY for ratio in ratios]
-    return Claim(sentence, text, good, (), method, f"{span(ratios)} (the paper: {paper})" if ratios else "")
+    sentence = "{} runs in significantly less time than Batch"
+    figure = f"{span(ratios)} times as fast (the paper: {paper})" if ratios else ""
+    return Claim(sentence, text, good, (), method, figure, where)
 
 
 def _ends(by_method: ByMethod, method: str) -> list[str]:
@@ -253,7 +268,7 @@ def _ends(by_method: ByMethod, method: str) -> list[str]:
     ends = []
     for facts, batch in paired(by_method, method):
         above = measured(facts, "train") / measured(batch, "train") - 1
-        still = ", still falling" if not facts.get("earlier") and still_falling(facts) else ""
+        still = ", still falling" if still_falling(facts) else ""
         ends.append(f" (ended {above:.2%} above it{still})")
     return ends
 
@@ -261,7 +276,7 @@ def _ends(by_method: ByMethod, method: str) -> list[str]:
 def _times(ratios: Sequence[float], ends: Sequence[str]) -> str:
     """Write speed-ups in words; a run without one is followed by where it ended."""
     both = zip(ratios, ends, strict=True)
-    return ", ".join(f"{ratio:.3g}" if ratio else f"not reached{end}" for ratio, end in both)
+    return ", ".join(number(ratio) if ratio else f"not reached{end}" for ratio, end in both)
 
 
 def steps(n: int, methods: Sequence[str]) -> str:

@@ -131,7 +131,7 @@ class Guan(EarlierMethod, name="guan"):
     skips_empty: ClassVar[bool] = True
     frozen_constants: ClassVar[tuple[str, ...]] = ("buffer",)
     nonnegative: ClassVar[tuple[str, ...]] = ("X", "H")
-    why_not_on_shards: ClassVar[str] = "it keeps samples"
+    why_not_on_shards: ClassVar[str] = "it keeps samples; use 'auto'"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,6 @@ from reproduction.report import Block, Folder, Report, heading, paragraph
 from reproduction.trial import Benchmark, Result, Step, Trial
 
 FREE = ("data", "methods", "only", "initialisations")  # may change between runs into one folder: parts stay valid
-AGAIN = "*"  # after the name of a contestant whose runs are to be made again
 
 SMALL_RUN = "A small run takes a minute and shows how the experiment works; use --size paper to test the claims."
 
@@ -96,7 +95,6 @@ class Experiment(ABC):
             for who, found in by_method.items():
                 row = {self.EACH: title} | self.columns(who) | {"starts": len(found)}
                 row |= means(found, self.MEASURES) | beside_batch(by_method, who)
-                row["method"] += AGAIN if any(to_be_made_again(facts) for facts in found) else ""
                 rows.append(row)
         return rows
 
@@ -172,11 +170,6 @@ class Experiment(ABC):
 
     def _part(self, data: Any, who: Any, start: int, step: Step, scratch: Path) -> dict[str, Any]:
         return self.judged(data, self.trial(data, who, start).run(scratch, step))
-
-
-def to_be_made_again(facts: Facts) -> bool:
-    """Say whether a run comes from an earlier record, without its course."""
-    return bool(facts.get("earlier"))
 
 
 def file_name(title: str, *more: object) -> str:

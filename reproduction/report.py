@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reproduction.claims import HOLDS, IN_PART, NOT, NOT_EXAMINED, TOO_SHORT, Claim
+from reproduction.claims import HOLDS, IN_PART, NOT, NOT_EXAMINED, TOO_SHORT, Claim, number
 
 CLASSES = {HOLDS: "holds", IN_PART: "part", NOT: "not", TOO_SHORT: "short", NOT_EXAMINED: "not-examined"}
 MARKS = {verdict: f' class="{name}"' for verdict, name in CLASSES.items()}
@@ -112,7 +112,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def shown(value: Any) -> str:
     """Return the text of a cell: numbers have four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return number(value, 4) if isinstance(value, float) else str(value)
 
 
 class Folder:

@@ -77,17 +77,29 @@ def test_speed_is_judged_by_the_time_to_batchs_final_loss():
     claim = claims.faster_than_batch("{} is faster", {"here": by_method}, "ol")
     assert claim.verdict == IN_PART
     assert "final training loss: here 2.5, not reached (ended" in claim.measured
-    assert claim.figure == "Batch's loss reached in 1 of 2, 2.5 times Batch's speed"
+    assert claim.figure == "reached in 1 of 2, 2.5 times as fast"
     claim = claims.faster_than_batch("{} is faster", {"here": by_method}, "ours")
     assert claim.verdict == HOLDS
     assert claim.claim == "(not in the paper) onmf is faster"
     assert cell(by_method | {"ol": [facts(1, (1, 9))]}, "ol") == "not reached"
     assert claims.beside_batch(by_method, "batch") == {}
-    shorter = claims.shorter_run("{} is shorter", {"here": by_method}, "ol", "7.1")
-    assert (shorter.verdict, shorter.figure) == (HOLDS, "3.75 (the paper: 7.1)")
+    shorter = claims.shorter_run({"here": by_method}, "ol", "7.1", "here")
+    assert (shorter.verdict, shorter.figure) == (HOLDS, "3.75 times as fast (the paper: 7.1)")
+    assert shorter.claim == "here: OL runs in significantly less time than Batch"
     there = claims.beside_batch(by_method, "ours")
     assert there["seconds there"] == "0.1 (0)"
     assert there["psnr there"] == "1 (0)"
+
+
+def test_numbers_have_no_exponent_where_they_are_large():
+    assert claims.listed([1234.5, 4.988e6, 0.25, 2e-9]) == "1230, 4990000, 0.25, 2e-09"
+    assert claims.mean_and_deviation([12345.0, 12355.0]) == "12350 (7.1)"
+
+
+def test_batch_stops_at_its_limit_or_before():
+    found = {"here": {"batch": [facts(1, (1, 1), converged=True), facts(1, (1, 1), converged=False)]}}
+    assert claims.how_batch_stopped(found).endswith("or after 1000: 1 of 2 runs met that limit.")
+    assert claims.how_batch_stopped({}).endswith("or after 1000.")
 
 
 def test_runs_are_compared_from_the_starts_that_both_have():
@@ -126,8 +138,12 @@ def test_no_claim_fails_for_want_of_samples_at_the_papers_number_of_them(samples
 
 def test_the_claims_about_figure_2():
     results = {
-        NAMES["is"]: {"ol": [facts(4, (1, 8), (4, 4))], "batch": [facts(9, (9, 4))], "ol-lef": [facts(9, (9, 8))]},
-        NAMES["kl"]: {"ol": [facts(4, (2, 4.5), (4, 4.5))], "batch": [facts(9, (9, 4))]},
+        NAMES["is"]: {
+            "ol": [facts(4, (1, 8), (4, 4))],
+            "batch": [facts(9, (0, 12), (9, 4))],
+            "ol-lef": [facts(9, (9, 8))],
+        },
+        NAMES["kl"]: {"ol": [facts(4, (2, 4.5), (4, 4.5))], "batch": [facts(9, (0, 9), (9, 4))]},
         NAMES["huber"]: {"ol": [facts(4, (3.5, 4), (4, 4))], "ol-wang": [facts(2, (2, 4))]},
     }
     results[NAMES["kl"]]["ol-adaptive"] = [facts(1, (1, 5), (1, 4.4))]
@@ -143,10 +159,15 @@ def test_the_claims_about_figure_2():
     assert found[rivals.format("significantly faster than", "Guan", "squared l2")].verdict == NOT_EXAMINED
     (own,) = [claim for text, claim in found.items() if text.startswith("OL ends no higher than Batch by")]
     assert own.measured.endswith("Batch's: Itakura-Saito 1.000, Kullback-Leibler 1.125")
+    (ahead,) = [claim for text, claim in found.items() if text.startswith("When OL has seen")]
+    assert (ahead.verdict, ahead.figure) == (
+        HOLDS,
+        "Batch's loss is 2 to 3 times its own (Itakura-Saito, Kullback-Leibler)",
+    )
     (lower,) = [claim for text, claim in found.items() if "equally exact coefficients" in text]
     assert (lower.verdict, lower.measured[-22:]) == (HOLDS, "Kullback-Leibler 0.967")
     alike = [claim.verdict for text, claim in found.items() if text.startswith("Different initialisations")]
-    assert alike == [NOT_EXAMINED, HOLDS, NOT_EXAMINED]
+    assert alike == [NOT_EXAMINED, HOLDS, NOT_EXAMINED, NOT_EXAMINED]
 
 
 def courses(method: str, slow: dict[str, dict], flat: int = 0) -> dict:
@@ -168,7 +189,7 @@ def test_sensitivity_is_the_spread_of_the_samples_to_the_final_loss():
     assert rows["K"]["samples by factor"] == "x 0.5: 1, x 1: 1, x 2: 1"
     full = Sensitivity(size="paper", samples=100_000)
     settled = [replace(claim, unsettled=()).verdict for claim in full.claims(results, {})]
-    assert settled == [HOLDS, HOLDS, NOT]
+    assert settled == [HOLDS, HOLDS, NOT, NOT_EXAMINED]
 
 
 def test_a_run_that_ends_higher_is_seen_in_the_losses():
@@ -178,12 +199,16 @@ def test_a_run_that_ends_higher_is_seen_in_the_losses():
     row = next(row for row in Sensitivity().summary(results, {}) if row["parameter"] == "tau")
     assert row["samples"] == 1
     assert row["loss"] == 1.5
+    assert [claim.verdict for claim in Sensitivity().claims(results, {})][:3] == [TOO_SHORT, HOLDS, HOLDS]
+    results["kl"][high] = [facts(4, (0.1, 3.0), (2, 1.5), (3, 1.5), (4, 1.5))]
+    assert [claim.verdict for claim in Sensitivity().claims(results, {})][:3] == [NOT, HOLDS, HOLDS]
 
 
 def test_the_slowest_variant_may_have_been_too_short_but_for_fewer_components():
     slow = {"tau": {4: 3}, "K": {0.5: 3}}
-    assert [claim.verdict for claim in Sensitivity().claims(courses("ol", slow), {})] == [TOO_SHORT, NOT, HOLDS]
-    flat = [claim.verdict for claim in Sensitivity().claims(courses("ol", slow, flat=2), {})]
+    *short, _ = [claim.verdict for claim in Sensitivity().claims(courses("ol", slow), {})]
+    assert short == [TOO_SHORT, NOT, HOLDS]
+    *flat, _ = [claim.verdict for claim in Sensitivity().claims(courses("ol", slow, flat=2), {})]
     assert flat == [NOT, NOT, HOLDS]  # it falls no more, and took eight times as many
 
 
@@ -192,10 +217,10 @@ def test_fixed_factors_of_the_adaptive_step_are_compared_with_the_one_found():
     for variant, loss in (("found", 2.0), (1 / 16, 1.0), (16, 8.0)):
         (who,) = [each for each in results["kl"] if each.parameter == "c" and each.factor == variant]
         results["kl"][who] = [facts(1, (0, 9.0), (0, loss), (1, loss))]
-    *_, c = Sensitivity().claims(results, {})
+    *_, c, _ = Sensitivity().claims(results, {})
     assert c.verdict == NOT
     assert "of 5: kl 2" in c.measured
-    *_, c = Sensitivity().claims(courses("ol-adaptive", {}), {})
+    *_, c, _ = Sensitivity().claims(courses("ol-adaptive", {}), {})
     assert c.verdict == HOLDS
 
 
@@ -249,7 +274,7 @@ def test_the_claims_about_topics():
     }
     found = {claim.claim: claim.verdict for claim in corpus_claims("News", by_method, ["a", "b"])}
     topics, alike = (
-        "News: {} learns 2 distinct topics that coincide with the categories",
+        "News: {} learns 2 distinct topics that coincide with the categories, by their documents",
         "News: the topics of {} are of",
     )
     alike += " comparable quality to Batch's"
@@ -258,19 +283,20 @@ def test_the_claims_about_topics():
         found[topics.format("OL with the mean gradient")] == found[alike.format("OL with the mean gradient")] == HOLDS
     )
     assert found[topics.format("Batch")] == HOLDS
-    faster = "News: {} is significantly faster than Batch to its loss"
+    faster = "News: {} achieves Batch's results with much greater efficiency: time to its training loss"
     assert found[faster.format("OL")] == NOT
     assert found["News: OL runs in significantly less time than Batch"] == HOLDS
     adaptive = "(not in the paper) {}".format
     assert found[adaptive(topics.format("OL with its adaptive step"))] == TOO_SHORT
     assert found[adaptive(alike.format("OL with its adaptive step"))] == TOO_SHORT
     assert found[adaptive(faster.format("onmf"))] == HOLDS
-    general = [
-        claim
-        for claim in corpus_claims("20 Newsgroups", by_method, ["sci.space", "rec.sport"])
-        if "general" in claim.claim
-    ]
-    assert {claim.method: claim.figure for claim in general}["batch"] == "2 of 5"
+    for runs in by_method.values():
+        runs[0]["keywords"] = [["nasa", "sun", "the"], ["hockey", "of", "a"]]
+    newsgroups = list(corpus_claims("20 Newsgroups", by_method, ["sci.space", "rec.sport"]))
+    general = {claim.method: claim.figure for claim in newsgroups if "general" in claim.claim}
+    assert general["batch"] == "2 of 5 categories; all in 0 of 1 starts"
+    named = {claim.method: claim.measured for claim in newsgroups if "name the categories" in claim.claim}
+    assert named["batch"].endswith("Space 2.0, Sports 1.0, Religion 0.0, Hardware 0.0, Sale 0.0")
     assert len(list(corpus_claims("News", {"ol": by_method["ol"]}, ["a", "b"]))) == 1
 
 
@@ -288,6 +314,7 @@ def test_the_claims_about_faces():
         f"{before}{wang} fails to remove shadows (three subjects of four)": HOLDS,
         f"{before}{wang} runs slightly slower than OL": HOLDS,
     }
+    assert f"{before}different initialisations of OL lead to similar results" in found  # though there is but one
     by_method["ol-wang"] = [facts(1, (1, 5), (1, 3), **worse)]  # still falling
     by_method["ol-adaptive"], by_method["batch"] = by_method["ol"], [facts(9, (9, 3), **better)]
     later = {claim.claim: claim.verdict for claim in Faces(fresh_noise=True).claims({"A": by_method}, about)}
@@ -298,6 +325,13 @@ def test_the_claims_about_faces():
     assert later[f"{fresh}OL and Batch perform alike and greatly outperform {wang}"] == HOLDS
     assert later[f"(not in the paper) {fresh}OL with its adaptive step removes shadows"] == HOLDS
     assert (
-        later[f"(not in the paper) {fresh}OL with its adaptive step is significantly faster than Batch to its loss"]
+        later[
+            f"(not in the paper) {fresh}OL with its adaptive step reaches Batch's training loss significantly faster "
+            "(our test)"
+        ]
         == HOLDS
     )
+    by_method["batch"] = [facts(9, (9, 3), **better | {"psnr": 39.5})]
+    by_method["ol-wang"] = [facts(1, (1, 5), (1, 3), **worse | {"psnr": 38.8})]
+    nearer = {claim.claim: claim.verdict for claim in Faces(fresh_noise=True).claims({"A": by_method}, about)}
+    assert nearer[f"{fresh}OL and Batch perform alike and greatly outperform {wang}"] == NOT  # Batch by 0.7 dB only
