@@ -181,7 +181,10 @@ UNCOVERED: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({"missing": "nan"}, "certified covers no missing or weighted entries"),
     "reservoir": ({"reservoir": 10}, "certified needs independent samples, and a reservoir shows some again"),
     "simplex": ({"coefficients": "simplex"}, "certified needs a bounded dictionary"),
-    "memory": ({"method": "surrogate:certified=200,max_memory=10"}, "certified needs the statistics of all features"),
+    "memory": (
+        {"method": "surrogate:certified=200,max_memory=10"},
+        "^certified needs more than max_memory for its statistics; use .surrogate:max_memory=",
+    ),
     "em": ({"method": "em:certified=200", "l2_dictionary": 0.1}, "certified covers no penalties on the dictionary"),
     "sparse surrogate": ({"method": "sparse_surrogate:certified=200"}, "has no constant 'certified'"),
     "no number": ({"method": "auto:certified=0"}, "certified must be"),
@@ -198,10 +201,13 @@ def test_what_the_proof_does_not_cover_raises_an_error(
         OnlineNMF(K, **{"method": "auto:certified=200", "divergence": "kl"} | SMALL | settings).fit(X)
 
 
-def test_shards_raise_an_error(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("method", ["surrogate:certified=200", "auto:certified=200"])
+def test_shards_raise_an_error(method: str, rng: np.random.Generator) -> None:
     da = pytest.importorskip("dask.array")
-    with pytest.raises(ValueError, match="cannot learn on shards: its certified form is about one stream"):
-        learnt(da.from_array(samples(rng), chunks=(100, F)), "surrogate:certified=200")
+    with pytest.raises(
+        ValueError, match="cannot learn on shards: certified is about one stream of samples; leave it out"
+    ):
+        learnt(da.from_array(samples(rng), chunks=(100, F)), method)
 
 
 @pytest.mark.parametrize("method", [Surrogate(certified=200), EM(certified=200), Auto(certified=200)])
@@ -237,7 +243,7 @@ def test_a_run_that_is_stopped_saved_and_resumed_has_the_same_bits(
 
 @pytest.mark.parametrize("method", ["surrogate:certified=300", "em:certified=300"])
 def test_any_number_of_threads_gives_the_same_bits(method: str, rng: np.random.Generator) -> None:
-    X = rng.gamma(1, 1, (1000, K)) @ rng.gamma(1, 1, (K, 400))
+    X = rng.gamma(1, 1, (1000, K)) @ rng.gamma(1, 1, (K, 1500))  # wide enough for em to hire threads
     found = []
     for number in (1, 2):
         with threadpoolctl.threadpool_limits(number):

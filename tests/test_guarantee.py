@@ -110,7 +110,9 @@ def test_there_is_no_promise_outside_class_d2_or_for_another_method(
     text = OnlineNMF(3, divergence=divergence, method="paper:max_iter=2", random_state=0).fit(X).guarantee_
     assert text.startswith(UNMET if divergence.convex else "None: ")
     fast = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
-    assert fast.startswith("None: the theorems are about method 'paper' and about the constant certified")
+    assert fast.startswith(
+        "None: the theorems are about method 'paper' and about 'auto', 'surrogate' and 'em' with certified"
+    )
 
 
 def test_a_model_file_keeps_what_the_sentence_is_made_of(rng: np.random.Generator, tmp_path: Any) -> None:

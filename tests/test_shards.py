@@ -267,7 +267,7 @@ def test_summary_and_merged_change_nothing_they_are_given(case: str) -> None:
 @pytest.mark.parametrize("name", [name for name in METHODS if small(name).why_not_on_shards])
 def test_what_is_not_additive_raises_an_error_with_a_reason(name: str) -> None:
     method: Any = small(name)
-    refusal = f"method '{method.name}' cannot learn on shards: {method.why_not_on_shards}; use"
+    refusal = f"method '{method.name}' cannot learn on shards: {method.why_not_on_shards}."
     state = method.start(usual(name), np.ones((3, 12)), DictionarySet())
     for attempt in (
         lambda: method.summary(usual(name), state, state),

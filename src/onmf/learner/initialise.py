@@ -59,11 +59,13 @@ def begin(recipe: Recipe, batch: Samples, features: Features, rng: np.random.Gen
         first = first[:few]
     start = partial(initial_dictionary, recipe.init, first, free, rng, fixed=fixed, unit=unit)
     given = None if isinstance(recipe.init, str) else start()  # what is wrong with it is no fault of the batch
-    with threads.own_threads(), faults_of_batch(rows):
-        W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
+    with threads.own_threads():
+        with faults_of_batch(rows):
+            W = start(ratios=not divergence.domain.x.includes_zero) if given is None else given
         state = replace(method.start(inside, beside(fixed, W), C, batch.masked), penalties=recipe.penalties)
-        problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
-        state = method.first_look(problem, state)
+        with faults_of_batch(rows):
+            problem = Problem(inside, internal, state.W, recipe.coefficient_set, method.penalty(recipe.penalties))
+            state = method.first_look(problem, state)
     if recipe.reservoir:
         state = replace(state, memory=dict(state.memory) | recipe.reservoir.start(state.W))
     return Learned(

@@ -306,8 +306,8 @@ def guarantee(learned: Learned) -> str:
     doubts = method.doubts(divergence, state)
     if doubts is None:
         return (
-            f"None: the theorems are about method 'paper' and about the constant certified of 'auto', 'surrogate' and "
-            f"'em', and this model was learnt by {method.text()!r}."
+            "None: the theorems are about method 'paper', and about 'auto', 'surrogate' and 'em' with certified "
+            f"('auto:certified=20000'); this model was learnt by {method.text()!r}."
         )
     if not divergence.convex:
         parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))

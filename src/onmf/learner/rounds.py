@@ -96,7 +96,7 @@ def require_shards(recipe: Recipe) -> None:
     """Raise an error, before anything is read, for what cannot be learnt on shards."""
     method = recipe.method
     if isinstance(method, Method) and method.why_not_on_shards:
-        raise ValueError(f"method {method.name!r} cannot learn on shards: {method.why_not_on_shards}; use 'auto'.")
+        raise ValueError(f"method {method.name!r} cannot learn on shards: {method.why_not_on_shards}.")
     if recipe.reservoir_size:
         raise ValueError(
             "a reservoir mixes the samples of one stream, and shards mix theirs already: rows are drawn from many "

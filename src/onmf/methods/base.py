@@ -150,8 +150,8 @@ class Method(Choice):
     feature_axes: ClassVar[Mapping[str, int] | None] = (
         None  # of statistics, from the last; None: features cannot change
     )
-    # Why it cannot learn on shards; None: it can.
-    why_not_on_shards: ClassVar[str | None] = "it learns sample by sample, so that shards cannot be summed"
+    # Why it cannot learn on shards, and the cure; None: it can.
+    why_not_on_shards: ClassVar[str | None] = "it learns sample by sample; use 'auto'"
 
     theorem: ClassVar[str] = "A"  # of theory.md, about this method
     certified: int | None = None  # samples after which learning has the form of the theorem, where it has not anyway
@@ -341,11 +341,11 @@ class Method(Choice):
 
     def summary(self, divergence: Divergence, before: State, after: State) -> Sums:
         """Return what was learnt between two states, as sums that add up over shards."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}.")
 
     def merged(self, divergence: Divergence, before: State, sums: Sums) -> State:
         """Return the state after ``before`` and all that the shards have learnt; W is minimised again."""
-        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}; use 'auto'.")
+        raise ValueError(f"method {self.name!r} cannot learn on shards: {self.why_not_on_shards}.")
 
 
 class AveragingMethod(Method):
@@ -380,7 +380,7 @@ class AveragingMethod(Method):
 
     @property
     def why_not_on_shards(self) -> str | None:  # type: ignore[override]
-        return None if self.certified is None else "its certified form is about one stream"
+        return None if self.certified is None else "certified is about one stream of samples; leave it out"
 
     def on_shard(self, shards: int) -> Self:
         """Return a method that forgets as fast as one stream would, all shards together."""

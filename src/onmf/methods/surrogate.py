@@ -146,7 +146,8 @@ class Surrogate(AveragingMethod, name="surrogate"):
             return coupled.start(W, C)
         state = State(W, C, memory=quadratics.empty(divergence, W, self.max_memory, masked))
         if self.certified is not None and "a" in state.memory:
-            raise ValueError("certified needs the statistics of all features, beyond max_memory; raise it.")
+            enough = self.with_constants(max_memory=(len(W) + 1) * W.nbytes).text()
+            raise ValueError(f"certified needs more than max_memory for its statistics; use {enough!r} or more.")
         return state
 
     def expected(self, divergence: Divergence, state: State, masked: bool = False) -> dict[str, Array]:
