@@ -67,18 +67,18 @@ NAMED: dict[str, dict[str, tuple[str, ...]]] = {
 # The leading words of OL's and of Batch's topic of each category, from the paper's Tables 5 and 6.
 PAPERS_WORDS: dict[str, dict[str, str]] = {
     "BBC News": {
-        "Business": "compani firm market 2004 share price growth economi bank profit",
-        "Sports": "game plai win against player england club team match champion",
-        "Technology": "peopl servic technolog user net phone mobil comput softwar network internet",
-        "Entertainment": "film show best music star award tv band actor album",
-        "Politics": "govern elect minist labour parti blair tori campaign law",
+        "Business": "compani,firm,market,2004,share,price,growth,economi,bank,profit",
+        "Sports": "game,plai,win,against,player,england,club,team,match,champion",
+        "Technology": "peopl,servic,technolog,user,net,phone,mobil,comput,softwar,network,internet",
+        "Entertainment": "film,show,best,music,star,award,tv,band,actor,album",
+        "Politics": "govern,elect,minist,labour,parti,blair,tori,campaign,law",
     },
     "20 Newsgroups": {
-        "Space": "nasa gov look usa test engineering space sun dod earth washington season show",
-        "Sports": "games players hockey season team fans league month game baseball play",
-        "Religion": "jesus jewish god israel christians bible believe who state christian religion",
-        "Hardware": "drive vga computer disks dx machine port system hard scsi use server drives",
-        "Sale": "sale condition buy excellent original fax pay mail price offer shipping sell interested",
+        "Space": "nasa,gov,look,usa,test,engineering,space,sun,dod,earth,washington,season,show",
+        "Sports": "games,players,hockey,season,team,fans,league,month,game,baseball,play",
+        "Religion": "jesus,jewish,god,israel,christians,bible,believe,who,state,christian,religion",
+        "Hardware": "drive,vga,computer,disks,dx,machine,port,system,hard,scsi,use,server,drives",
+        "Sale": "sale,condition,buy,excellent,original,fax,pay,mail,price,offer,shipping,sell,interested",
     },
 }
 
@@ -270,7 +270,7 @@ def keyword_rows(title: str, by_method: ByMethod, labels: Sequence[str]) -> list
 def words_in_common(title: str, facts: Facts, labels: Sequence[str]) -> dict[str, int]:
     """Return by category how many leading words of its topic are among the paper's; 0 without a topic."""
     places = topics_of(facts["documents"], labels, categories(title, labels))
-    papers = {category: set(words.split()) for category, words in PAPERS_WORDS[title].items()}
+    papers = {category: set(words.split(",")) for category, words in PAPERS_WORDS[title].items()}
     return {
         category: len(words & set(facts["keywords"][places[category]])) if category in places else 0
         for category, words in papers.items()

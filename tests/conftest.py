@@ -20,10 +20,10 @@ import hypothesis
 import numpy as np
 import pytest
 
-import reproduction.earlier_methods  # noqa: F401 (methods of one's own: what holds for all methods holds for these)
+import reproduction.earlier_methods  # noqa: F401 (custom methods: what holds for all methods holds for these)
 from onmf import BatchNMF, OnlineNMF, divergences, methods
 from onmf.cli import main as cli
-from onmf.divergences import find
+from onmf.divergences import Separable, find
 
 # On a build machine every run tries the same cases; elsewhere each run tries new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
@@ -58,6 +58,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             first.setdefault(f"{name}[{each}", item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(first.values())])
     items[:] = first.values()
+
+
+@dataclass(frozen=True)
+class Pinball(Separable):
+    """A convex loss with a kink, of no name: the class's own stands for it."""
+
+    convex, smooth, degree = True, False, 1.0
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.where(x > y, 0.3, 0.7) * abs(x - y)
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.where(x > y, -0.3, 0.7)
 
 
 F = 12  # features of the registry's examples (Mahalanobis carries a matrix of this size)

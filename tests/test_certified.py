@@ -17,8 +17,22 @@ from onmf.divergences import Mahalanobis, Separable, get
 from onmf.methods import EM, Auto, Paper, Surrogate, quadratics
 from onmf.model.state import State
 from onmf.samples import Samples
+from tests.conftest import Pinball
 
 K, F, SMALL = 3, 8, {"l2_coefficients": 1e-2, "random_state": 0}
+
+
+@dataclass(frozen=True)
+class Chord(Separable):
+    """A convex and smooth loss that gives no curvature of its own."""
+
+    convex = smooth_curvature = True
+
+    def d(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.cosh(x - y) - 1
+
+    def dy(self, xp: Any, x: Any, y: Any) -> Any:
+        return xp.sinh(y - x)
 
 
 @dataclass(frozen=True)
@@ -173,10 +187,12 @@ def test_sparse_data_are_learnt_by_em(rng: np.random.Generator) -> None:
 
 UNCOVERED: dict[str, tuple[dict[str, Any], str]] = {
     "penalty": ({"l2_coefficients": 0}, "certified needs coefficients that are unique: give l2_coefficients"),
-    "is": ({"divergence": "is"}, "certified needs a loss that is convex in the fit, and is is not"),
+    "is": ({"divergence": "is"}, "certified needs a loss that is convex in the fit, and 'is' is not"),
     "beta": ({"divergence": "beta:3"}, "certified needs a loss that is convex in the fit"),
-    "l1": ({"divergence": "l1"}, "certified needs a smooth loss, and l1 is not; use method 'paper'"),
-    "kinked": ({"divergence": Kinked()}, "certified needs a loss whose curvature is Lipschitz in the fit"),
+    "l1": ({"divergence": "l1"}, "smooth in the fit, and 'l1' is not; use method 'paper', which covers it"),
+    "kinked": ({"divergence": Kinked()}, "certified needs a curvature that is Lipschitz in the fit"),
+    "chord": ({"divergence": Chord()}, "certified needs a curvature that is Lipschitz in the fit"),
+    "pinball": ({"divergence": Pinball()}, "smooth in the fit, and 'Pinball' is not; leave certified out"),
     "forgetting": ({"method": "auto:certified=200,forgetting=0.1"}, "certified needs weights that vanish"),
     "missing": ({"missing": "nan"}, "certified covers no missing or weighted entries"),
     "reservoir": ({"reservoir": 10}, "certified needs independent samples, and a reservoir shows some again"),

@@ -11,7 +11,7 @@ import scipy.sparse
 from onmf import OnlineNMF, load, save
 from onmf.divergences import Divergence
 from onmf.methods import Adaptive, Canonical, Paper
-from tests.conftest import F, every_divergence
+from tests.conftest import F, Pinball, every_divergence
 
 COVERED = "Covered by theorem A: as the number of samples grows, W converges almost surely to the critical"
 UNMET = "Not covered by theorem A yet: "
@@ -93,6 +93,13 @@ def test_distances_with_kinks_are_covered_by_their_dual(divergence: str, rng: np
     assert INEXACT in said(samples(rng), divergence=divergence, method=Paper(step=SHORT, solver="paper"))
 
 
+def test_a_loss_with_kinks_whose_slopes_nobody_finds_has_no_promise(rng: np.random.Generator) -> None:
+    text = said(samples(rng), divergence=Pinball())
+    assert text.startswith(
+        "None: the theorems are about divergences that are convex in the fit (class D2) and, but for"
+    )
+
+
 def test_single_precision_and_a_loss_that_is_not_strongly_convex_are_told(rng: np.random.Generator) -> None:
     X = samples(rng)
     assert INEXACT + "single precision ends that" in said(X.astype(np.float32))
@@ -111,7 +118,7 @@ def test_there_is_no_promise_outside_class_d2_or_for_another_method(
     assert text.startswith(UNMET if divergence.convex else "None: ")
     fast = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
     assert fast.startswith(
-        "None: the theorems are about method 'paper' and about 'auto', 'surrogate' and 'em' with certified"
+        "None: the theorems are about method 'paper', and about 'auto', 'surrogate' and 'em' with certified"
     )
 
 

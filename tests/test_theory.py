@@ -148,6 +148,26 @@ def test_at_exact_fits_under_l2_the_gap_of_a_pair_falls_with_the_tolerance(
         assert (problem.objective(found.H, found.H @ W) - dual <= tol * np.linalg.norm(X, axis=1)).all()
 
 
+@pytest.mark.parametrize("tol", [1e-3, 2e-6])
+def test_what_counts_as_solved_under_l2_is_proved_at_bounds_and_near_kinks(
+    tol: float, rng: np.random.Generator
+) -> None:
+    """Lemma 2: Newton's method also stops where rounding hides all progress, and an active set knows no upper bound."""
+    m, h, long, wide = 1e-2, rng.random(6), rng.random((8, 5)), rng.random((6, 10))
+    # Exact fits are best as long as the least u with Wu = -mh is shorter than one.
+    near_one = np.linspace(0.9, 1.02, 50)[:, None] / np.linalg.norm(np.linalg.lstsq(wide, -m * h)[0])
+    for X, W, *high in ((0.4 * rng.random((50, 8)) @ long, long, 0.4), (near_one * h @ wide, wide)):
+        box = Box(1e-8, *high)
+        problem = Problem(L2(), X, W, box, Penalty(l2=m))
+        found = Newton(tol=tol, max_iter=1000).solve(problem)
+        u = problem.slopes(found.H @ W)
+        best = np.clip(-(u @ W.T) / m, box.low, box.high)
+        dual = (u @ W.T * best + m / 2 * np.square(best)).sum(axis=1) - (u * X).sum(axis=1)
+        gap = problem.objective(found.H, found.H @ W) - dual
+        assert (gap <= 1.001 * tol * np.linalg.norm(X, axis=1))[found.converged].all()
+        assert found.converged.mean() > (0.8 if high else 0.999)
+
+
 def test_what_is_left_to_gain_bounds_the_gap_under_kl_wherever_the_minimum_is(rng: np.random.Generator) -> None:
     """Lemma 7 (3)."""
     W, divergence = rng.uniform(0.1, 1, (K, F)), KullbackLeibler()

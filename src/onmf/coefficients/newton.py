@@ -27,6 +27,7 @@ STEEP_STEPS = 10
 ENOUGH = 2  # entries per component that determine a sample's coefficients
 SINGULAR = 1e-12  # of the mean diagonal: Gram matrices of fewer entries than components are singular
 PIVOTS = 1000  # of an active set at most: ties among the cheapest fits take more than the usual ones
+PROBE = 8  # steps from one trial of the least s to the next
 KINKED = 50  # steps after which a penalised distance is likely to be at its kink, where Newton's method never ends
 FEW_STEPS = Multiplicative(max_iter=5)  # of the same kind, where entries are missing or least squares may be far off
 
@@ -97,15 +98,15 @@ class Newton(CoefficientSolver, name="newton"):
             return Coefficients(found.H, found.iterations, found.converged, steps.Y, loss)
         found = iterate(_Steps(problem, H, self.tol), KINKED)
         # In all blocks of samples or in none: see ``_solve_by_blocks``.
-        proved = slopes(problem.divergence, problem.X, problem.fit(found.H))
-        left = np.flatnonzero(~found.converged)
+        slope, proved = _proved(problem, found.H, self.tol)
+        left = np.flatnonzero(~(found.converged & proved))
         if left.size:
             some = problem.rows(left)
-            rest = _penalised_distances(some, self.tol, KINKED)
+            rest = _penalised_distances(some, self.tol, self.max_iter)
             found.H[left], found.converged[left] = _better(some, found.H[left], rest.H), rest.converged
             found.iterations[left] += rest.iterations
-            proved[left] = rest.slopes
-        return self.finish(problem, replace(found, slopes=proved))
+            slope[left] = rest.slopes
+        return self.finish(problem, replace(found, slopes=slope))
 
     def _least_squares(self, problem: Problem) -> Coefficients:
         box = problem.box
@@ -126,12 +127,13 @@ class Newton(CoefficientSolver, name="newton"):
         if left.size:
             some = problem.rows(left)
             rest = iterate(_Steps(some, _better(some, found.H[left], some.start(None)), self.tol), self.max_iter)
-            found.H[left], found.converged[left] = rest.H, rest.converged
-            found.iterations[left] += rest.iterations
+            converged = rest.converged
             if found.slopes is not None:
-                done = left[rest.converged]
-                some = problem.rows(done)
-                found.slopes[done] = slopes(some.divergence, some.X, some.fit(found.H[done]))
+                slope, proved = _proved(some, rest.H, self.tol)
+                converged = converged & proved
+                found.slopes[left[converged]] = slope[converged]
+            found.H[left], found.converged[left] = rest.H, converged
+            found.iterations[left] += rest.iterations
         return found
 
 
@@ -291,6 +293,17 @@ def _least_squares_by_sample(problem: Problem) -> tuple[Array, Mask]:
     return problem.box.project(kernels.gram.nnls_on_grams(M, B)), np.asarray(number).ravel() >= ENOUGH * problem.K
 
 
+def _proved(problem: Problem, H: Array, tol: float) -> tuple[Array, Mask]:
+    """Return the slopes in the fits of a distance, and where these prove that at most tol d(x || 2x) is left to gain.
+
+    Newton's method also stops where rounding hides what a step would gain: near the kink that says nothing.
+    """
+    Y = problem.fit(H)
+    slope, tolerance = slopes(problem.divergence, problem.X, Y), problem.tolerance(tol)
+    left = np.minimum(problem.remaining_gain(H, problem.gradient(H, Y)), _gap_of_penalty(problem, H, slope))
+    return slope, left <= tolerance
+
+
 def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
     """Return the minima of ||x - hW|| + penalty(h) over the box, each until no more than tol ||x|| is left to gain.
 
@@ -301,8 +314,9 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
 
     so that penalised least squares with penalties times s lead there, with s = ||r|| in turn or, in half as many steps,
     twice as far on a logarithmic scale: what s is off by is then multiplied by 2 c - 1, where c in (0, 1) is the share
-    of a relative change of s that ||r|| follows. With r / s as a dual point, f(h) - min f is at most
-    ||r|| (1 - ||r|| / s) where ||r|| <= s, kink or not. So -r / s comes along as the slope.
+    of a relative change of s that ||r|| follows. Near 1 that is slow, so that now and then the least s is tried, which
+    is where exact fits end. With r / s as a dual point, or r / ||r|| where that is longer than one, the duality gap
+    says what is left to gain, kink or not. So -r / s comes along as the slope.
     """
     matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
     diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
@@ -320,26 +334,37 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
     for k in range(max_iter):
         if not active.size:
             break
-        some, own = problem.rows(active), s[active]
+        probe = k % PROBE == PROBE - 1
+        some, own = problem.rows(active), enough[active] if probe else s[active]
         M = matrices[active]
-        added = (damping[active] + l2 * own)[:, None]
+        added = np.maximum(damping[active], l2 * own)[:, None]
         M[:, diagonal] += added
         above = kernels.gram.nnls_on_grams(M, products[active] - own[:, None] * l1[active] - low * added, PIVOTS)
         H = problem.box.project((low + above).astype(problem.W.dtype))
         norm = some.loss(H, some.fit(H)).astype(np.float64)
-        squares = np.square(H).sum(axis=1)
-        gap = _gap(norm, own, l1[active, 0] * H.sum(axis=1), l2 * squares) + 0.5 * damping[active] / own * squares
+        shorter = np.minimum(norm / own, 1.0)
+        slope = shorter[:, None] * slopes(some.divergence, some.X, some.fit(H))
+        gap = norm * (1 - shorter) + _gap_of_penalty(some, H, slope)
         done = gap <= enough[active]
-        shorter = np.minimum(norm / own, 1.0)[:, None]
-        cast(Array, found.slopes)[active] = shorter * slopes(some.divergence, some.X, some.fit(H))
-        found.H[active], found.converged[active], found.iterations[active] = H, done, k + 1
-        s[active] = np.maximum(norm * (norm / own), enough[active])
+        write = done if probe else np.ones_like(done)
+        rows = active[write]
+        cast(Array, found.slopes)[rows] = slope[write]
+        found.H[rows], found.converged[rows], found.iterations[rows] = H[write], done[write], k + 1
+        if not probe:
+            s[active] = np.maximum(norm * (norm / own), enough[active])
         active = active[~done]
     return found
 
 
-def _gap(norm: Array, s: Array, linear: Array, square: Array) -> Array:
-    """Return a bound on f(h) - min f: r / s is the dual point, or r / ||r|| where that is longer than one."""
-    excess = 1 - 1 / np.maximum(norm / s, 1.0)
-    gap: Array = norm * (1 - np.minimum(norm / s, 1.0)) + linear * excess + 0.5 * square * np.square(excess)
-    return gap
+def _gap_of_penalty(problem: Problem, H: Array, slope: Array) -> Array:
+    """Return by how much q(h) = <W u, h> + penalty(h), with the slopes u in the fits, lies above its least value.
+
+    That is the sum of the most that g d - l2 d^2 / 2 can be, with the gradient g of q, over the steps d that stay in
+    the box. Without l2 only what is above the bound counts: what falls with larger coefficients, would for ever.
+    """
+    l2, low, high = problem.penalty.l2, problem.box.low, problem.box.high
+    g = (problem.gathered(slope) + l2 * H + problem.l1).astype(np.float64)
+    if not l2:
+        return np.asarray((np.maximum(g, 0.0) * (H - low)).sum(axis=1))
+    d = H - np.clip(H - g / l2, low, high)
+    return np.asarray((g * d - 0.5 * l2 * np.square(d)).sum(axis=1))

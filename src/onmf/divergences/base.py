@@ -91,7 +91,8 @@ class Divergence(Registered, kind="divergence"):
 
     # Class D1: is it differentiable in y, with a Lipschitz gradient on compact sets of positive y?
     smooth: bool = True
-    # Is the curvature of ``model`` Lipschitz there, too, and all made of elementary functions? ``certified`` asks.
+    # Is the curvature of ``model``, one of its own, Lipschitz there, too, and all made of elementary functions?
+    # ``certified`` asks.
     smooth_curvature: bool = False
     # Do outlying entries weigh less than in least squares? Then a least-squares fit is a poor start for h.
     robust: bool = False
@@ -124,6 +125,16 @@ class Divergence(Registered, kind="divergence"):
     def convex(self) -> bool:
         """Class D2: is it convex in y? The theorems cover this class only."""
         return False
+
+    @property
+    def slopes_known(self) -> bool:
+        """Is it differentiable, or one whose slopes at kinks solvers find (l1, l2)? The theorems need these slopes."""
+        return self.smooth or self.absolute_deviations or self.least_squares is not None
+
+    @property
+    def chords(self) -> bool:
+        """Is the curvature of ``model`` that of the chord, which jumps where y comes close to x?"""
+        return type(self).model is Divergence.model and not self.quadratic
 
     @property
     def slope_at_zero(self) -> float | None:
@@ -411,6 +422,10 @@ class Separable(Divergence):
             The curvatures.
         """
         return self.curvature(xp, x, y)
+
+    @property
+    def chords(self) -> bool:
+        return type(self).model is Separable.model and type(self).curvature is Separable.curvature
 
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """Return ``dy`` with ``curvature``, or with ``newton_curvature``."""

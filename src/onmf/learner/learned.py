@@ -309,10 +309,12 @@ def guarantee(learned: Learned) -> str:
             "None: the theorems are about method 'paper', and about 'auto', 'surrogate' and 'em' with certified "
             f"('auto:certified=20000'); this model was learnt by {method.text()!r}."
         )
-    if not divergence.convex:
+    if not (divergence.convex and divergence.slopes_known):
         parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
-        name = f"{divergence.name}:{parameters}" if parameters else divergence.name
-        return f"None: the theorems are about divergences that are convex in the fit (class D2); {name!r} is not."
+        name = divergence.name or type(divergence).__name__
+        name = f"{name}:{parameters}" if parameters else name
+        what = "convex in the fit (class D2) and, but for l1 and l2, differentiable in it"
+        return f"None: the theorems are about divergences that are {what}; {name!r} is not."
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
         return f"Not covered by theorem {method.theorem} yet: {'; '.join(doubts)}."

@@ -394,13 +394,15 @@ class AveragingMethod(Method):
         return why or super().why_not(divergence, penalties, masked)
 
     def _why_not_certified(self, divergence: Divergence, penalties: Penalties, masked: bool) -> str | None:
+        name = repr(divergence.name or type(divergence).__name__)
         if not divergence.convex:
-            return f"certified needs a loss that is convex in the fit, and {divergence.name} is not; leave it out."
+            return f"certified needs a loss that is convex in the fit, and {name} is not; leave certified out."
         if not divergence.smooth:
-            return f"certified needs a smooth loss, and {divergence.name} is not; use method 'paper', which covers it."
-        if not divergence.smooth_curvature:
-            why = f"and {divergence.name} does not say that it has one (smooth_curvature = True)"
-            return f"certified needs a loss whose curvature is Lipschitz in the fit, {why}; leave it out."
+            cure = "use method 'paper', which covers it" if divergence.slopes_known else "leave certified out"
+            return f"certified needs a loss that is smooth in the fit, and {name} is not; {cure}."
+        if not divergence.smooth_curvature or divergence.chords:
+            why = f"and {name} does not give one and say so (smooth_curvature = True)"
+            return f"certified needs a curvature that is Lipschitz in the fit, {why}; leave certified out."
         if not penalties.l2_coefficients:
             return "certified needs coefficients that are unique: give l2_coefficients, such as 1e-3."
         if self.forgetting:
