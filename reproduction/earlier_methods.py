@@ -1,6 +1,6 @@
 """The three earlier online methods that the paper compares with, each for one divergence.
 
-They are methods of one's own: importing this module, or ``onmf fit --module reproduction/earlier_methods.py``,
+They are custom methods: importing this module, or ``onmf fit --module reproduction/earlier_methods.py``,
 registers them, so that ``method="guan"`` means one, and model files that were learnt with it load. What was taken from
 their papers, and what had to be chosen, is in docs/decisions/0006-earlier-methods.md.
 """
