@@ -168,7 +168,7 @@ def _own_objective(results: Results, method: str) -> Claim:
     }
     return Claim(
         "{} ends no higher than Batch by the paper's own objective, for all the divergences (our inference)",
-        f"its final objective, with the coefficients of their time, / Batch's: {_each(ratios)}",
+        f"its final objective, with the coefficients found when each sample was seen, / Batch's: {_each(ratios)}",
         [ratio <= 1 for ratio in ratios.values()],
         [claims.still_falling(*results[title][method]) for title in ratios],
         method,
