@@ -56,9 +56,10 @@ The paper's method, OL, appears in three readings. Each changes one thing in the
 "OL, adaptive step" is the library's `method="paper"`, with exact coefficients, too. "Batch" is `BatchNMF` with
 multiplicative updates, and "onmf" the library's default (`method="auto"`). OL-Lef, OL-Guan and OL-Wang are
 *reconstructions* ([0006](../decisions/0006-earlier-methods.md)): the paper gives none of their constants, so their
-results say nothing certain about the originals. All start from the same dictionaries. On synthetic data, Batch and the
-reconstructions have one start, and meet all starts of OL with it. Seconds are processor time spent learning, on one
-thread of a shared machine, in several sittings: ratios below 1.5 say little.
+results say nothing certain about the originals. All start from the same dictionaries. A run of OL is compared with
+Batch's from the same start; on synthetic data Batch and the reconstructions have one start, and all runs of OL are
+compared with that one of a reconstruction. Seconds are processor time spent learning, on one thread of a shared
+machine, in several sittings, which have differed by a factor of up to 3.6: small ratios say little.
 
 Verdicts follow rules written in `reproduction/claims.py` and the experiments. "Faster" means reaching Batch's final
 training loss in two thirds of its time. Training losses are those of the best coefficients, the same judge for all.
@@ -68,8 +69,8 @@ OBJECTIVE = """By the paper's own objective, which keeps the coefficients that w
 with the paper's solvers ends above Batch under every divergence ({}, from the first start), whatever its training loss.
 The other verdicts judge the dictionaries, at their best coefficients.
 
-Batch has {} iterations at most. It met that limit in every run on synthetic data and faces, and in most on 20
-Newsgroups: "Batch's running time" is that of these iterations, and says nothing of a Batch that stops earlier.
+Batch has {} iterations at most, and meets that limit on most data, as the set-ups say. "Batch's running time" is then
+that of these iterations, and says nothing of a Batch that stops earlier.
 
 Whether noise is removed from faces depends on how the paper is read. Noise that is the same in all copies of an image
 is part of what is to be learnt, and a dictionary that fits better keeps more of it; noise that is drawn anew for every

@@ -8,6 +8,7 @@ for each kind of claim:
 - the time to Batch's final loss, and likeness to Batch's topics: unsettled if that loss was not reached, and the run
   was still falling or ended less than NEAR above it: whether the rest is reached, and when, takes a long run to tell.
   If it was reached, late or not, the time is known.
+- how far Batch is when a method ends: never unsettled.
 - OL against an earlier method: unsettled if OL was still falling. The level at which they are compared is where the
   runs end, and would be another one in longer runs.
 - topics, noise, shadows: unsettled if the method that the claim names was still falling. That
@@ -244,22 +245,22 @@ def faster_than_batch(sentence: str, results: Results, method: str, where: str =
             for ratio, pair in zip(ratios[title], paired(found, method), strict=True)
         ],
         method,
-        f"reached in {len(reached)} of {len(every)}{speeds}" if every else "",
+        f"reached in {len(reached)} of {len(every)}{speeds}{among(ratios, len(results))}" if every else "",
         where,
     )
 
 
 def shorter_run(results: Results, method: str, paper: str, where: str = "") -> Claim:
     """Judge the running times alone, as the paper's tables do, whatever the runs have learnt."""
+    compared = {title: pairs for title, found in results.items() if (pairs := paired(found, method))}
     ratios = [
         np.mean([batch["seconds"] for _, batch in pairs]) / np.mean([facts["seconds"] for facts, _ in pairs])
-        for found in results.values()
-        if (pairs := paired(found, method))
+        for pairs in compared.values()
     ]
     text = f"Batch's running time / this one's: {listed(ratios)} (the paper: {paper})" if ratios else NOT_RUN
     good = [ratio >= SIGNIFICANTLY for ratio in ratios]
-    sentence = "{} runs in significantly less time than Batch"
-    figure = f"{span(ratios)} times as fast (the paper: {paper})" if ratios else ""
+    sentence, some = "{} runs in significantly less time than Batch", among(compared, len(results))
+    figure = f"{span(ratios)} times as fast{some} (the paper: {paper})" if ratios else ""
     return Claim(sentence, text, good, (), method, figure, where)
 
 

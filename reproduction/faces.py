@@ -297,11 +297,12 @@ class Faces(Experiment):
                 good = [share >= REMOVED for share in shares]
                 yield Claim("{} removes shadows", measured, good, early(method, good), method, figure, where)
         three = ("batch", "ol", "ol-wang")
-        compared = [found for found in results.values() if set(three) <= set(found)]
-        shares = [[claims.mean(found[name], "brightness in shadow") for name in three] for found in compared]
-        figure = f"brightness, Batch, OL and OL-Wang: {'; '.join(claims.listed(each, '.2f') for each in shares)}"
-        good = [batch > max(REMOVED, *others) for batch, *others in shares]
-        measured = figure if shares else claims.NOT_RUN
+        compared = {title: found for title, found in results.items() if set(three) <= set(found)}
+        brightness = [[claims.mean(found[name], "brightness in shadow") for name in three] for found in compared.values()]
+        figure = f"brightness, Batch, OL and OL-Wang: {'; '.join(claims.listed(each, '.2f') for each in brightness)}"
+        figure += claims.among(compared, len(about))
+        good = [batch > max(REMOVED, *others) for batch, *others in brightness]
+        measured = figure if brightness else claims.NOT_RUN
         yield Claim("{} removes shadows completely, and best", measured, good, (), "batch", figure, where)
         for method in entered:
             several = {title: found[method] for title, found in of(method).items() if len(found[method]) > 1}

@@ -151,12 +151,12 @@ def _ahead_at_its_end(results: Results, method: str) -> Claim:
     every = [ratio for each in ratios.values() for ratio in each]
     return Claim(
         "When {} has seen all samples, Batch, in the same time, has not come as far",
-        "Batch's training loss at that time / its own: "
+        "Batch's training loss at its last mark before that time / its own: "
         + ", ".join(f"{title} {claims.listed(each)}" for title, each in ratios.items()),
         [ratio > 1 for ratio in every],
         (),
         method,
-        f"Batch's loss is {claims.span(every)} times its own{claims.among(ratios, len(NAMES))}" if every else "",
+        f"Batch's loss is {claims.span(every, '.3f')} times its own{claims.among(ratios, len(NAMES))}" if every else "",
     )
 
 

@@ -301,7 +301,7 @@ def corpus_claims(title: str, by_method: ByMethod, labels: Sequence[str]) -> Ite
         good = [number >= IN_COMMON for number in least]
         means = ", ".join(f"{name} {np.mean([each[name] for each in shared]):.1f}" for name in named)
         yield Claim(
-            f"leading words of {{}}'s topics name the categories: {IN_COMMON} of {KEYWORDS}, at least, are the paper's",
+            f"leading words of {{}} name the categories: {IN_COMMON} of {KEYWORDS} or more are the paper's",
             f"leading words among the paper's, means over the starts: {means}",
             good,
             claims.failing_early(good, [[facts] for facts in found]),

@@ -162,7 +162,7 @@ def test_the_claims_about_figure_2():
     (ahead,) = [claim for text, claim in found.items() if text.startswith("When OL has seen")]
     assert (ahead.verdict, ahead.figure) == (
         HOLDS,
-        "Batch's loss is 2 to 3 times its own (Itakura-Saito, Kullback-Leibler)",
+        "Batch's loss is 2.000 to 3.000 times its own (Itakura-Saito, Kullback-Leibler)",
     )
     (lower,) = [claim for text, claim in found.items() if "equally exact coefficients" in text]
     assert (lower.verdict, lower.measured[-22:]) == (HOLDS, "Kullback-Leibler 0.967")

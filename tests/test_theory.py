@@ -14,6 +14,7 @@ from onmf.divergences import L1, L2, Divergence, Huber, KullbackLeibler, Squared
 from onmf.methods import EM, Surrogate, quadratics
 from onmf.model.penalty import Penalty
 from onmf.model.sets import Box, DictionarySet
+from onmf.samples import Samples
 
 K, F, N = 3, 8, 40
 RIDGE = Penalty(l2=0.01)
@@ -166,6 +167,20 @@ def test_what_counts_as_solved_under_l2_is_proved_at_bounds_and_near_kinks(
         gap = problem.objective(found.H, found.H @ W) - dual
         assert (gap <= 1.001 * tol * np.linalg.norm(X, axis=1))[found.converged].all()
         assert found.converged.mean() > (0.8 if high else 0.999)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_missing_entries_under_l2_take_few_steps_with_exact_fits_and_without(
+    noise: float, dtype: type, rng: np.random.Generator
+) -> None:
+    W = rng.random((10, 60)).astype(dtype)
+    X = (rng.gamma(1, 1, (50, 10)) @ W).astype(dtype) * rng.uniform(1 - noise, 1 + noise, (50, 60)).astype(dtype)
+    known = (rng.random(X.shape) < 0.5).astype(dtype)
+    problem = Problem(L2(), Samples(X * known, entry_weight=known), W, penalty=Penalty(l2=1e-3))
+    found = Newton(tol=1e-4, max_iter=1000).solve(problem)
+    assert found.converged.all()
+    assert found.iterations.max() <= 20
 
 
 def test_what_is_left_to_gain_bounds_the_gap_under_kl_wherever_the_minimum_is(rng: np.random.Generator) -> None:

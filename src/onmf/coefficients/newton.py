@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
@@ -48,7 +47,8 @@ class Newton(CoefficientSolver, name="newton"):
     sample has converged, too, once it has made a whole step of Newton's that promised no more than the tolerance.
 
     Under any loss it has also converged when a whole step promises less than rounding can tell: in single precision the
-    gradient in the coefficient of a quiet component may be too uncertain for the first-order bound.
+    gradient in the coefficient of a quiet component may be too uncertain for the first-order bound. A distance with a
+    penalty, given more than ``KINKED`` steps, must be proved to have, since near its kink rounding hides a lot.
     """
 
     max_iter: int = 50
@@ -299,9 +299,10 @@ def _proved(problem: Problem, H: Array, tol: float) -> tuple[Array, Mask]:
     Newton's method also stops where rounding hides what a step would gain: near the kink that says nothing.
     """
     Y = problem.fit(H)
-    slope, tolerance = slopes(problem.divergence, problem.X, Y), problem.tolerance(tol)
-    left = np.minimum(problem.remaining_gain(H, problem.gradient(H, Y)), _gap_of_penalty(problem, H, slope))
-    return slope, left <= tolerance
+    slope, left = slopes(problem.divergence, problem.X, Y), problem.remaining_gain(H, problem.gradient(H, Y))
+    if problem.penalty.l2:
+        left = np.minimum(left, _gap_of_penalty(problem, H, slope))
+    return slope, left <= problem.tolerance(tol)
 
 
 def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coefficients:
@@ -314,53 +315,63 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
 
     so that penalised least squares with penalties times s lead there, with s = ||r|| in turn or, in half as many steps,
     twice as far on a logarithmic scale: what s is off by is then multiplied by 2 c - 1, where c in (0, 1) is the share
-    of a relative change of s that ||r|| follows. Near 1 that is slow, so that now and then the least s is tried, which
-    is where exact fits end. With r / s as a dual point, or r / ||r|| where that is longer than one, the duality gap
-    says what is left to gain, kink or not. So -r / s comes along as the slope.
+    of a relative change of s that ||r|| follows. Near 1 that is slow, and near 0 it overshoots for ever. So now and
+    then the least s is tried, where exact fits end, and after it s = ||r|| itself, where the others do.
+
+    With r / s as a dual point, or r / ||r|| where that is longer than one, the duality gap says what is left to gain,
+    kink or not. So -r / s comes along as the slope. Single precision would prove nothing for a small s.
     """
-    matrices, products = problem.own_grams.astype(np.float64), problem.gathered(-problem.squares[0]).astype(np.float64)
-    diagonal, l2, l1 = packed_diagonal(problem.K), problem.penalty.l2, problem.l1.astype(np.float64)
-    low = problem.box.low  # solved for is what coefficients are above it
-    fits = problem.fit(np.ones((problem.n, problem.K), dtype=problem.W.dtype))
-    products -= low * problem.gathered(problem.squares[1] * fits)
-    tiny = float(np.finfo(problem.W.dtype).tiny)
-    size = problem.scale.astype(np.float64) + tiny
-    enough = max(tol, 10 * float(np.finfo(problem.W.dtype).eps)) * size
-    damping = SINGULAR * matrices[:, diagonal].mean(axis=1) + tiny
-    found = Coefficients.untested(problem.box.project(np.zeros_like(problem.W, shape=(problem.n, problem.K))), max_iter)
-    found = replace(found, slopes=slopes(problem.divergence, problem.X, problem.fit(found.H)))
+    dtype = problem.W.dtype
+    enough = max(tol, 10 * float(np.finfo(dtype).eps))
+    X, W = problem.X.astype(np.float64), problem.W.astype(np.float64)
+    problem = Problem(problem.divergence, X, W, problem.box, problem.penalty)
+    diagonal, l2, l1, low = packed_diagonal(problem.K), problem.penalty.l2, problem.l1, problem.box.low
+    matrices, products = problem.own_grams, problem.gathered(-problem.squares[0])
+    fits = problem.fit(np.ones((problem.n, problem.K)))
+    products -= low * problem.gathered(problem.squares[1] * fits)  # solved for is what coefficients are above low
+    tiny = float(np.finfo(W.dtype).tiny)
+    size = problem.scale + tiny
+    damping, least = SINGULAR * matrices[:, diagonal].mean(axis=1) + tiny, enough * size
+    found = Coefficients.untested(problem.box.project(np.zeros((problem.n, problem.K))), max_iter)
+    slope = slopes(problem.divergence, problem.X, problem.fit(found.H))
     s, active = size.copy(), np.flatnonzero(problem.totals > 0)
     found.converged[problem.totals <= 0] = True
     for k in range(max_iter):
         if not active.size:
             break
         probe = k % PROBE == PROBE - 1
-        some, own = problem.rows(active), enough[active] if probe else s[active]
+        some, own = problem.rows(active), least[active] if probe else s[active]
         M = matrices[active]
         added = np.maximum(damping[active], l2 * own)[:, None]
         M[:, diagonal] += added
         above = kernels.gram.nnls_on_grams(M, products[active] - own[:, None] * l1[active] - low * added, PIVOTS)
-        H = problem.box.project((low + above).astype(problem.W.dtype))
-        norm = some.loss(H, some.fit(H)).astype(np.float64)
+        H = problem.box.project(low + above)
+        fit = some.fit(H)
+        norm = some.loss(H, fit)
         shorter = np.minimum(norm / own, 1.0)
-        slope = shorter[:, None] * slopes(some.divergence, some.X, some.fit(H))
-        gap = norm * (1 - shorter) + _gap_of_penalty(some, H, slope)
-        done = gap <= enough[active]
+        u = shorter[:, None] * slopes(some.divergence, some.X, fit)
+        done = norm * (1 - shorter) + _gap_of_penalty(some, H, u) <= least[active]
+        if not l2:  # then nothing tells what larger coefficients would gain
+            done &= (low + above <= problem.box.high).all(axis=1)
         write = done if probe else np.ones_like(done)
         rows = active[write]
-        cast(Array, found.slopes)[rows] = slope[write]
-        found.H[rows], found.converged[rows], found.iterations[rows] = H[write], done[write], k + 1
+        slope[rows], found.H[rows], found.converged[rows], found.iterations[rows] = (
+            u[write],
+            H[write],
+            done[write],
+            k + 1,
+        )
         if not probe:
-            s[active] = np.maximum(norm * (norm / own), enough[active])
+            s[active] = np.maximum(norm if k % PROBE == 0 else norm * (norm / own), least[active])
         active = active[~done]
-    return found
+    return replace(found, H=problem.box.project(found.H.astype(dtype)), slopes=slope.astype(dtype))
 
 
 def _gap_of_penalty(problem: Problem, H: Array, slope: Array) -> Array:
     """Return by how much q(h) = <W u, h> + penalty(h), with the slopes u in the fits, lies above its least value.
 
     That is the sum of the most that g d - l2 d^2 / 2 can be, with the gradient g of q, over the steps d that stay in
-    the box. Without l2 only what is above the bound counts: what falls with larger coefficients, would for ever.
+    the box. Without l2 it is the most over steps down alone: q may fall for ever with larger coefficients.
     """
     l2, low, high = problem.penalty.l2, problem.box.low, problem.box.high
     g = (problem.gathered(slope) + l2 * H + problem.l1).astype(np.float64)

@@ -425,7 +425,8 @@ class Separable(Divergence):
 
     @property
     def chords(self) -> bool:
-        return type(self).model is Separable.model and type(self).curvature is Separable.curvature
+        given = type(self).model is not Separable.model or type(self).curvature is not Separable.curvature
+        return not (given or self.quadratic)
 
     def model(self, xp: Any, X: Any, Y: Any, newton: bool = False, mean: RowMean = row_mean) -> tuple[Any, Any]:
         """Return ``dy`` with ``curvature``, or with ``newton_curvature``."""
