@@ -296,9 +296,9 @@ class Faces(Experiment):
             else:
                 good = [share >= REMOVED for share in shares]
                 yield Claim("{} removes shadows", measured, good, early(method, good), method, figure, where)
-        three = ("batch", "ol", "ol-wang")
+        three, shadow = ("batch", "ol", "ol-wang"), "brightness in shadow"
         compared = {title: found for title, found in results.items() if set(three) <= set(found)}
-        brightness = [[claims.mean(found[name], "brightness in shadow") for name in three] for found in compared.values()]
+        brightness = [[claims.mean(found[name], shadow) for name in three] for found in compared.values()]
         figure = f"brightness, Batch, OL and OL-Wang: {'; '.join(claims.listed(each, '.2f') for each in brightness)}"
         figure += claims.among(compared, len(about))
         good = [batch > max(REMOVED, *others) for batch, *others in brightness]
