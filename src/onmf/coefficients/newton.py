@@ -355,12 +355,8 @@ def _penalised_distances(problem: Problem, tol: float, max_iter: int) -> Coeffic
             done &= (low + above <= problem.box.high).all(axis=1)
         write = done if probe else np.ones_like(done)
         rows = active[write]
-        slope[rows], found.H[rows], found.converged[rows], found.iterations[rows] = (
-            u[write],
-            H[write],
-            done[write],
-            k + 1,
-        )
+        found.H[rows], slope[rows] = H[write], u[write]
+        found.converged[rows], found.iterations[rows] = done[write], k + 1
         if not probe:
             s[active] = np.maximum(norm if k % PROBE == 0 else norm * (norm / own), least[active])
         active = active[~done]
