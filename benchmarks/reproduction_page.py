@@ -62,7 +62,8 @@ compared with that one of a reconstruction. Seconds are processor time spent lea
 machine, in several sittings, which have differed by a factor of up to 3.6: small ratios say little.
 
 Verdicts follow rules written in `reproduction/claims.py` and the experiments. "Faster" means reaching Batch's final
-training loss in two thirds of its time. Training losses are those of the best coefficients, the same judge for all.
+training loss, for good, in two thirds of its time. Training losses are those of the best coefficients, the same judge
+for all.
 """
 
 OBJECTIVE = """By the paper's own objective, which keeps the coefficients that were found when each sample was seen, OL

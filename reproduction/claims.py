@@ -5,9 +5,9 @@ paper's may fail a claim only because it ended too early, so there a failing cas
 of the run it is about was still falling: by more than FALLING over the last doubling of the samples. What this means
 for each kind of claim:
 
-- the time to Batch's final loss, and likeness to Batch's topics: unsettled if that loss was not reached, and the run
-  was still falling or ended less than NEAR above it: whether the rest is reached, and when, takes a long run to tell.
-  If it was reached, late or not, the time is known.
+- the time to Batch's final loss, and likeness to Batch's topics: unsettled if the run ended above that loss, and was
+  still falling or less than NEAR above it: whether the rest is reached, and when, takes a long run to tell. If it ended
+  below, the time is known, late or not.
 - how far Batch is when a method ends: never unsettled.
 - OL against an earlier method: unsettled if OL was still falling. The level at which they are compared is where the
   runs end, and would be another one in longer runs.
@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from onmf.methods import Adaptive, Paper
-from reproduction.contest import MOST_ITERATIONS, TITLES, Guan, Lefevre, Wang, canonical, seconds_to
+from reproduction.contest import MOST_ITERATIONS, TITLES, Guan, Lefevre, Wang, canonical
 
 HOLDS, IN_PART, NOT, NOT_EXAMINED = "holds", "holds in part", "does not hold", "not examined"
 TOO_SHORT = "too short to tell"
@@ -165,6 +165,22 @@ def curve(facts: Facts, measure: str) -> tuple[list[float], list[float]]:
     return [point["seconds"] for point in points], [point[measure] for point in points]
 
 
+def arrived(facts: Facts, loss: float) -> Sequence[Facts]:
+    """Return the points since when the training loss has stayed at or below ``loss``; none if the run ends above it.
+
+    A loss may be low at the first marks and rise afterwards: the samples that judge are the first of the stream, and
+    at those marks the dictionary fits them alone.
+    """
+    points: Sequence[Facts] = facts["points"]
+    above = [place for place, point in enumerate(points, start=1) if point["train"] > loss]
+    return points[max(above, default=0) :]
+
+
+def seconds_to(facts: Facts, loss: float) -> float:
+    """Return when the training loss fell to ``loss`` for good; infinity if it never did."""
+    return next((float(point["seconds"]) for point in arrived(facts, loss)), np.inf)
+
+
 def paired(by_method: ByMethod, method: str) -> list[tuple[Facts, Facts]]:
     """Return a method's run and Batch's, for each start that both have."""
     batch = {facts["start"]: facts for facts in by_method.get("batch", [])}
@@ -174,7 +190,7 @@ def paired(by_method: ByMethod, method: str) -> list[tuple[Facts, Facts]]:
 def speedups(by_method: ByMethod, method: str, slack: float = 0.0) -> list[float]:
     """Return Batch's time / the time to its final training loss, or that close to it, per start; 0: never reached."""
     return [
-        batch["seconds"] / seconds_to(facts["points"], "train", (1 + slack) * measured(batch, "train"))
+        batch["seconds"] / seconds_to(facts, (1 + slack) * measured(batch, "train"))
         for facts, batch in paired(by_method, method)
     ]
 
@@ -184,9 +200,9 @@ def beside_batch(by_method: ByMethod, method: str) -> dict[str, str]:
     if method == "batch" or not paired(by_method, method):
         return {}
     cells = {column: _cell(speedups(by_method, method, s)) for column, s in ((TO_BATCH, 0.0), (NEAR_BATCH, NEARLY))}
-    there = []
+    there: list[Facts] = []
     for facts, batch in paired(by_method, method):
-        there += [point for point in facts["points"] if point["train"] <= measured(batch, "train")][:1]
+        there += arrived(facts, measured(batch, "train"))[:1]
     found = {measure: [point[measure] for point in there if point.get(measure)] for measure in ("seconds", "psnr")}
     return cells | {f"{measure} there": mean_and_deviation(values) for measure, values in found.items() if values}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -220,11 +220,6 @@ def warm_up(contestant: type[Contestant], task: Task, variant: Any, folder: Path
     """Make a step or two on a few samples, so that compiled code is loaded before the clock starts."""
     few = task.head(max(60, 2 * task.K))
     timed_run(contestant(few, variant), folder / "warm-up", most_stops=2)
-
-
-def seconds_to(points: Sequence[Mapping[str, Any]], measure: str, loss: float) -> float:
-    """Return when the measure was first at or below ``loss``; infinity if it never was."""
-    return next((float(point["seconds"]) for point in points if point[measure] <= loss), np.inf)
 
 
 MOST_ITERATIONS = 1000  # of Batch, which stops when its loss falls by less than 1e-5 of itself over ten

@@ -102,7 +102,7 @@ class Experiment(ABC):
         """Return the caption of the summary."""
         return (
             "Means (and standard deviations) over the initial dictionaries (starts). Train and held-out: mean loss at "
-            "the best coefficients. There: where the training loss first falls to Batch's final one."
+            "the best coefficients. There: where the training loss has fallen to Batch's final one for good."
         )
 
     def run(self, out: Path, tell: Tell = lambda *_: None) -> Report:

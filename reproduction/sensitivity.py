@@ -19,6 +19,7 @@ from reproduction.claims import (
     Claim,
     Facts,
     Results,
+    arrived,
     curve,
     failing_early,
     measured,
@@ -146,7 +147,7 @@ class Sensitivity(Synthetic):
     def caption(self) -> str:
         of_c = " (for c: the one found)" if "ol-adaptive" in self.methods else ""
         return (
-            f"Samples and seconds until the training loss is within {CLOSE:.0%} of the run's own final one, of the "
+            f"Samples and seconds until the training loss stays within {CLOSE:.0%} of the run's own final one, of the "
             "slowest / of the fastest; the largest / smallest final loss; and the samples by factor, divided by those "
             f"of the unchanged setting{of_c}. Larger K takes longer by its products alone, and a larger tau saves "
             f"updates, so that samples judge. Factors of tau above {LARGEST_TAU:g} are beyond the paper's rule of "
@@ -192,8 +193,9 @@ def _insensitive(method: str, parameter: str, by_title: Mapping[str, ByFactor]) 
     factors = [float(factor) for factor in next(iter(judged.values())) if factor != FOUND]
     return Claim(
         f"{{}} is insensitive to {parameter}: its convergence speed varies little over wide ranges",
-        f"samples until within {CLOSE:.0%} of its own final loss, slowest / fastest, factors {min(factors):g} to "
-        f"{max(factors):g}: {_each(spreads)}; seconds: {_each(seconds)}; largest / smallest final loss: {_each(ends)}",
+        f"samples until it stays within {CLOSE:.0%} of its own final loss, slowest / fastest, factors "
+        f"{min(factors):g} to {max(factors):g}: {_each(spreads)}; seconds: {_each(seconds)}; largest / smallest final "
+        f"loss: {_each(ends)}",
         good,
         failing_early(good, runs) if parameter != "K" else (),
         method,
@@ -250,11 +252,11 @@ def judged_factors(parameter: str, found: ByFactor) -> ByFactor:
 
 
 def convergence(found: ByFactor, measure: str) -> dict[float | str, float]:
-    """Return by factor the samples or seconds until a run is close to its own final training loss."""
+    """Return by factor the samples or seconds until a run stays close to its own final training loss."""
     needed = {}
     for factor, facts in found.items():
         level = (1 + CLOSE) * measured(facts, "train")
-        needed[factor] = float(next(point[measure] for point in facts["points"] if point["train"] <= level))
+        needed[factor] = float(arrived(facts, level)[0][measure])
     return needed
 
 

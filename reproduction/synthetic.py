@@ -13,7 +13,7 @@ from onmf.data.examples import NOISE_OF, Planted
 from reproduction import charts, claims
 from reproduction.arrays import Array, Counts
 from reproduction.claims import Claim, Facts, Results
-from reproduction.contest import CONTESTANTS, MOST_BYTES, TITLES, seconds_to
+from reproduction.contest import CONTESTANTS, MOST_BYTES, TITLES
 from reproduction.experiment import Experiment
 from reproduction.judge import Scorer
 from reproduction.report import Block, Folder, heading, paragraph, shown, table
@@ -123,7 +123,8 @@ class Synthetic(Experiment):
                 "train",
                 train,
                 f"The training loss, at the best coefficients, of the first {judged} samples of the stream. That "
-                "flatters the first marks of a method that fits its first chunk well.",
+                "flatters the first marks of a method that fits its first chunk well: below, a loss counts as reached "
+                "where the curve falls to it for good.",
             ),
         ]
 
@@ -221,7 +222,7 @@ def _against(results: Results, rival: str, word: str, name: str) -> Claim:
     times = []
     for facts in found[name]:
         level = (1 + claims.NEARLY) * max(claims.measured(each, "train") for each in (facts, theirs))
-        times.append([seconds_to(each["points"], "train", level) for each in (facts, theirs)])
+        times.append([claims.seconds_to(each, level) for each in (facts, theirs)])
     limit = 1 / claims.SIGNIFICANTLY if rival == "ol-wang" else claims.SIGNIFICANTLY
     good = [bool(np.isfinite(own) and other >= limit * own) for own, other in times]
     seconds = "; ".join(f"{shown(own)} against {shown(other)}" for own, other in times)

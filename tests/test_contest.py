@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import scipy.sparse
 
 from onmf.data import Rows, Source
-from reproduction.contest import OL, Batch, Contestant, Lefevre, Online, Recorder, Task, seconds_to, timed_run, warm_up
+from reproduction.contest import OL, Batch, Contestant, Lefevre, Online, Recorder, Task, timed_run, warm_up
 
 
 class Pacer(Contestant):
@@ -121,12 +120,6 @@ def test_as_many_samples_are_gathered_as_fit(kind):
     per_batch = 10 * 2 * (8 if kind is np.asarray else 12)
     assert whole.gathered(2.5 * per_batch).shape == (20, 2)
     assert whole.gathered(1).shape == (10, 2)  # never nothing
-
-
-def test_seconds_to_a_loss():
-    points = [{"seconds": 1.0, "train": 5.0}, {"seconds": 2.0, "train": 3.0}, {"seconds": 3.0, "train": 4.0}]
-    assert seconds_to(points, "train", 3.5) == 2.0
-    assert seconds_to(points, "train", 1.0) == math.inf
 
 
 def test_batches_grow_only_for_a_chunk_that_was_asked_for():

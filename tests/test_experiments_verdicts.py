@@ -91,6 +91,17 @@ def test_speed_is_judged_by_the_time_to_batchs_final_loss():
     assert there["psnr there"] == "1 (0)"
 
 
+def test_a_loss_counts_as_reached_where_a_run_falls_to_it_for_good():
+    run = facts(4, (1, 4), (2, 6), (3, 5), (4, 3))
+    assert claims.seconds_to(run, 6) == 1
+    assert claims.seconds_to(run, 5) == 3
+    assert claims.seconds_to(run, 4) == 4
+    assert claims.seconds_to(run, 2) == math.inf
+    by_method = {"batch": [facts(6, (6, 5))], "ours": [run]}
+    assert claims.speedups(by_method, "ours") == [2]
+    assert claims.beside_batch(by_method, "ours")["seconds there"] == "3"
+
+
 def test_numbers_have_no_exponent_where_they_are_large():
     assert claims.listed([1234.5, 4.988e6, 0.25, 2e-9]) == "1230, 4990000, 0.25, 2e-09"
     assert claims.mean_and_deviation([12345.0, 12355.0]) == "12350 (7.1)"

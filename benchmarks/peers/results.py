@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.data import SOURCES
-from reproduction.contest import seconds_to
 
 Record = dict[str, Any]
 OURS = "onmf"
@@ -53,7 +52,7 @@ class Comparison:
     def time_to(self, loss: float, seed: int) -> float:
         """Our seconds until the held-out loss is at or below ``loss``; infinity if that never happens."""
         curve = self.records[OURS][seed].get("curves", {"": []})[""]
-        return seconds_to(curve, "loss", loss)
+        return next((float(point["seconds"]) for point in curve if point["loss"] <= loss), math.inf)
 
     def pairs(self, peers: str | Iterable[str], passes: int) -> Iterator[Pair]:
         """(seed, ours, theirs) where both have come to the end of so many passes."""
