@@ -33,7 +33,7 @@ READ = 200  # samples at a time
 def _corpus(name: str) -> Callable[[np.random.Generator], Samples]:
     def draw(rng: np.random.Generator) -> Samples:
         words, _, most, judged = SIZES["paper"]
-        found = documents(CORPORA[name][1](None), words, 1, most, judged, int(rng.integers(1000)))
+        found = documents(CORPORA[name](None), words, 1, most, judged, int(rng.integers(1000)))
         return Samples(found.source.X[found.learnt], found.held_out.V.copy(), found.K, "kl")
 
     return draw
@@ -62,8 +62,8 @@ def _counts(n: int, F: int) -> Callable[[np.random.Generator], Samples]:
 
 
 SETS = {  # how samples are drawn, how many are learnt from, and the start
-    "bbc": (_corpus("bbc"), 10_000, "uniform"),
-    "newsgroups": (_corpus("20newsgroups"), 5_000, "uniform"),
+    "bbc": (_corpus("BBC News"), 10_000, "uniform"),
+    "newsgroups": (_corpus("20 Newsgroups"), 5_000, "uniform"),
     "movielens": (_ratings, 5_000, "uniform"),
     "samson, squared l2": (_of_peers("samson", "squared_l2"), 10_000, "uniform"),
     "samson, kl": (_of_peers("samson", "kl"), 10_000, "uniform"),

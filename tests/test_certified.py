@@ -174,7 +174,7 @@ def test_the_guarantee_tells_what_is_still_missing(rng: np.random.Generator) -> 
     assert "tol=1e-06 ends that" in learnt(X, "surrogate:certified=200,tol=1e-6").guarantee_
     assert "there were 2 passes" in learnt(X, "auto:certified=200", max_passes=2).guarantee_
     assert "single precision" in learnt(X.astype(np.float32), "auto:certified=200").guarantee_
-    assert learnt(X, "auto").guarantee_.startswith("None: the theorems are about")
+    assert learnt(X, "auto").guarantee_.startswith("None: for this divergence the theorems are about")
     assert "of samples whose zeros are raised" in learnt(X, "auto:certified=200", "alpha:-1").guarantee_
 
 

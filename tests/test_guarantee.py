@@ -117,9 +117,21 @@ def test_there_is_no_promise_outside_class_d2_or_for_another_method(
     text = OnlineNMF(3, divergence=divergence, method="paper:max_iter=2", random_state=0).fit(X).guarantee_
     assert text.startswith(UNMET if divergence.convex else "None: ")
     fast = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
-    assert fast.startswith(
-        "None: the theorems are about method 'paper', and about 'auto', 'surrogate' and 'em' with certified"
-    )
+    if divergence.convex:
+        assert fast.startswith("None: for this divergence the theorems are about method 'paper', ")
+        assert ("and about 'auto', 'surrogate' and 'em' with certified" in fast) == divergence.smooth_curvature
+    else:
+        assert fast.startswith("None: the theorems are about divergences that are convex in the fit")
+
+
+@every_divergence
+def test_what_a_theorem_is_said_to_ask_for_is_accepted(divergence: Divergence, rng: np.random.Generator) -> None:
+    X = samples(rng)
+    reason = OnlineNMF(3, divergence=divergence, random_state=0).fit(X).guarantee_
+    if "'paper'" in reason:
+        assert said(X, divergence=divergence).startswith("Covered by theorem A")
+    if "certified" in reason:
+        assert said(X, divergence=divergence, method="auto:certified=100").startswith("Covered by theorem B")
 
 
 def test_a_model_file_keeps_what_the_sentence_is_made_of(rng: np.random.Generator, tmp_path: Any) -> None:

@@ -393,8 +393,10 @@ def test_a_model_that_the_theorem_covers_has_no_notes_either() -> None:
     assert model.guarantee_.startswith("Covered")
 
 
-def test_no_theorem_is_a_note(good: OnlineNMF) -> None:
-    assert codes(good, notes=True) == ["no theorem"]
+def test_no_theorem_is_a_note_that_says_what_one_asks_for(good: OnlineNMF) -> None:
+    (note,) = advice(good)
+    assert (note.code, note.note) == ("no theorem", True)
+    assert note.cure.startswith("For this divergence the theorems are about method 'paper'")
 
 
 def test_equal_components_are_named_in_groups() -> None:

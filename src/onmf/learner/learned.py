@@ -303,18 +303,19 @@ class Learned(Fitted):
 def guarantee(learned: Learned) -> str:
     """Say in one sentence whether a theorem of theory.md covers a model, or what to change, or why none does."""
     method, divergence, state = learned.method, learned.divergence, learned.state
-    doubts = method.doubts(divergence, state)
-    if doubts is None:
-        return (
-            "None: the theorems are about method 'paper', and about 'auto', 'surrogate' and 'em' with certified "
-            f"('auto:certified=20000'); this model was learnt by {method.text()!r}."
-        )
     if not (divergence.convex and divergence.slopes_known):
         parameters = ",".join(f"{value:g}" for value in divergence.parameters().values() if isinstance(value, float))
         name = divergence.name or type(divergence).__name__
         name = f"{name}:{parameters}" if parameters else name
         what = "convex in the fit (class D2) and, but for l1 and l2, differentiable in it"
         return f"None: the theorems are about divergences that are {what}; {name!r} is not."
+    doubts = method.doubts(divergence, state)
+    if doubts is None:
+        others = ", and about 'auto', 'surrogate' and 'em' with certified (such as 'auto:certified=20000')"
+        return (
+            f"None: for this divergence the theorems are about method 'paper'{others * divergence.smooth_curvature}, "
+            f"with l2_coefficients above 0; this model was learnt by {method.text()!r}."
+        )
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
         return f"Not covered by theorem {method.theorem} yet: {'; '.join(doubts)}."

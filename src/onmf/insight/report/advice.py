@@ -152,11 +152,12 @@ def _of_the_run(model: Any) -> Iterator[Advice]:
     if fitted.coverage is not None:
         for code, text in fitted.coverage.findings(fitted.features.names).items():
             yield Advice(code, text, "Leave them out, or add samples that have what is missing.")
-    if not model.guarantee_.startswith("Covered"):
+    verdict, _, reason = model.guarantee_.partition(": ")
+    if not verdict.startswith("Covered"):
         yield Advice(
             "no theorem",
             "No theorem guarantees that this run converges, which says nothing about the quality of the model.",
-            "If you need the guarantee, learn with method='auto:certified=20000' and l2_coefficients=1e-3.",
+            reason[0].upper() + reason[1:],
             note=True,
         )
 

@@ -140,7 +140,7 @@ def promise(guarantee: str | None) -> str:
             "change of them would fit the data better."
         )
     if guarantee.startswith("Not covered"):
-        return "No theorem covers this run yet, but one could: it takes a few settings more."
+        return "No theorem covers this run yet: the guarantee in full says what is missing."
     return "No theorem covers this run. That is no verdict on the model: judge it by its loss and by its components."
 
 
