@@ -311,10 +311,12 @@ def guarantee(learned: Learned) -> str:
         return f"None: the theorems are about divergences that are {what}; {name!r} is not."
     doubts = method.doubts(divergence, state)
     if doubts is None:
-        others = ", and about 'auto', 'surrogate' and 'em' with certified (such as 'auto:certified=20000')"
+        methods = "method 'paper'"
+        if divergence.smooth_curvature:
+            methods += ", and about 'auto', 'surrogate' and 'em' with certified (such as 'auto:certified=20000')"
         return (
-            f"None: for this divergence the theorems are about method 'paper'{others * divergence.smooth_curvature}, "
-            f"with l2_coefficients above 0; this model was learnt by {method.text()!r}."
+            f"None: for this divergence the theorems are about {methods}, with l2_coefficients above 0; this model was "
+            f"learnt by {method.text()!r}."
         )
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
