@@ -129,8 +129,8 @@ part*: for some data sets or starts, not for all. Where not all data sets were r
 NOT_PLANNED = """## Not run
 
 From one start only: the sensitivity runs, Batch and the reconstructions on synthetic data, fresh noise, and the mean
-gradient and the adaptive step on faces. Not with the mean gradient: tau and K varied. (With a varied, it is that of
-exact coefficients with a x 0.1.)
+gradient on faces. With the mean gradient, tau and K were not varied; a was, as it is that of exact coefficients with
+a x 0.1.
 """
 
 NOT_RUN_YET = """### Not run yet
@@ -378,7 +378,7 @@ def write(docs: Path) -> None:
         *(part for name, (_, found) in made.items() for part in summary(experiment(records[name]["settings"]), found)),
         OBJECTIVE.format(own, f"{MOST_ITERATIONS:,}"),
         NOT_PLANNED,
-        NOT_RUN_YET + "\n".join(["", *absent, ""]) if absent else "",
+        *([NOT_RUN_YET + "\n".join(["", *absent, ""])] if absent else []),
         SILENT,
         RUNNING,
         *(found for found, _ in made.values()),
