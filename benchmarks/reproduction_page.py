@@ -129,8 +129,8 @@ part*: for some data sets or starts, not for all. Where not all data sets were r
 NOT_PLANNED = """## Not run
 
 From one start only: the sensitivity runs, Batch and the reconstructions on synthetic data, fresh noise, and the mean
-gradient on faces. With the mean gradient, tau and K were not varied; a was, as it is that of exact coefficients with
-a x 0.1.
+gradient on faces. With the mean gradient, neither tau nor K was varied. (It is a x 0.1 with exact coefficients, so its
+convergence is in the figure of a.)
 """
 
 NOT_RUN_YET = """### Not run yet
