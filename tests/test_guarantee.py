@@ -124,6 +124,13 @@ def test_there_is_no_promise_outside_class_d2_or_for_another_method(
         assert fast.startswith("None: the theorems are about divergences that are convex in the fit")
 
 
+def test_what_no_theorem_covers_is_said_of_another_method_too(rng: np.random.Generator) -> None:
+    text = said(samples(rng), method="auto", missing="nan", l2_coefficients=0.0)
+    assert text.startswith("None: for this divergence")
+    assert "l2_coefficients was 0" in text
+    assert "where entries are missing or weighted they have" in text
+
+
 @every_divergence
 def test_what_a_theorem_is_said_to_ask_for_is_accepted(divergence: Divergence, rng: np.random.Generator) -> None:
     X = samples(rng)

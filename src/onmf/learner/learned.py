@@ -314,10 +314,8 @@ def guarantee(learned: Learned) -> str:
         methods = "method 'paper'"
         if divergence.smooth_curvature:
             methods += ", and about 'auto', 'surrogate' and 'em' with certified (such as 'auto:certified=20000')"
-        return (
-            f"None: for this divergence the theorems are about {methods}, with l2_coefficients above 0; this model was "
-            f"learnt by {method.text()!r}."
-        )
+        why = f"for this divergence the theorems are about {methods}, and this model was learnt by {method.text()!r}"
+        return f"None: {'; '.join([why, *_of_the_run(learned)])}."
     doubts = [*doubts, *_of_the_run(learned)]
     if doubts:
         return f"Not covered by theorem {method.theorem} yet: {'; '.join(doubts)}."
